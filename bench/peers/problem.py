@@ -1,0 +1,61 @@
+"""A problem as attune names it, with its canonical text, as attune/problem.h has it."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    dtype: str = "bf16"
+    head_dim: int = 128
+    head_dim_v: int | None = None  # as head_dim
+    heads: int = 32
+    heads_kv: int | None = None  # as heads
+    causal: bool = False  # aligned to the bottom right
+    batch: int = 1
+    seqlen_q: int = 4096
+    seqlen_k: int | None = None  # as seqlen_q
+    layout: str = "bshd"
+
+    def __post_init__(self):
+        for field, other in (("head_dim_v", "head_dim"), ("heads_kv", "heads"), ("seqlen_k", "seqlen_q")):
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, getattr(self, other))
+
+    def __str__(self):
+        fields = [("op", "forward")] + [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        return ",".join(
+            f"{name}={int(value) if value is True or value is False else value}" for name, value in fields
+        )
+
+    @property
+    def flops(self):
+        """As attune counts them: the pairs that the mask leaves, half of them where the lengths are equal."""
+        q, k = self.seqlen_q, self.seqlen_k
+        pairs = q * k
+        if self.causal:
+            pairs = q * (k - q) + q * q / 2 if q <= k else k * k / 2
+        return 2.0 * self.batch * self.heads * pairs * (self.head_dim + self.head_dim_v)
+
+
+def parse(text):
+    """Inverse of str(problem): keys in any order, those left out take their defaults. Raises ValueError."""
+    types = {f.name: f.type for f in dataclasses.fields(Problem)}
+    values = {}
+    for item in text.strip().split(","):
+        key, equals, value = item.partition("=")
+        if not equals or (key != "op" and key not in types):
+            raise ValueError(f"problem: '{item}' is not KEY=VALUE with a key among op, {', '.join(types)}")
+        if key == "op":
+            if value != "forward":
+                raise ValueError(f"op: '{value}' is unknown (allowed: forward)")
+        else:
+            values[key] = value if types[key] is str else _parse_number(key, value, types[key])
+    if values.get("dtype", "bf16") not in ("bf16", "fp16"):
+        raise ValueError(f"dtype: '{values['dtype']}' is unknown (allowed: bf16, fp16)")
+    return Problem(**values)
+
+
+def _parse_number(key, value, kind):
+    if not value.isdecimal() or (kind is bool and value not in "01"):
+        raise ValueError(f"{key}: '{value}' is not {'0 or 1' if kind is bool else 'a number'}")
+    return value == "1" if kind is bool else int(value)

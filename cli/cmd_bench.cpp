@@ -1,0 +1,204 @@
+// attune bench: times plans on the device.
+#include <fmt/ranges.h>
+
+#include <attune/attune.h>
+
+#include "base/error.h"
+#include "cli/bench_run.h"
+#include "cli/best_guess.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/problem_set.h"
+#include "cli/table.h"
+#include "cli/wording.h"
+#include "codegen/space.h"
+#include "runtime/pack.h"
+
+namespace attune::cli {
+namespace {
+
+constexpr const char* kWinner = "winner";
+
+struct Flags {
+  ProblemSetFlags problems;
+  DeviceFlag device;
+  CacheFlag cache;
+  std::vector<std::string> configs, packs;
+  std::string regime = "both", turns = "7", launches = "5", seconds = "1";
+  bool allow_unsigned = false, no_compiler = false, no_cache = false, csv = false;
+};
+
+RuntimeOptions runtime_options(const Flags& flags, Output& output) {
+  RuntimeOptions options;
+  options.use_cache = !flags.no_cache;
+  options.cache_directory = flags.cache.directory();
+  options.packs = flags.packs;
+  options.allow_unsigned_packs = flags.allow_unsigned;
+  options.allow_compiler = !flags.no_compiler;
+  options.on_warning = [&output](const std::string& text) { output.warn(text); };
+  return options;
+}
+
+cache::Store memory_store() {
+  cache::Options options;
+  options.directory.clear();
+  return cache::Store::open(std::move(options));
+}
+
+BenchOptions bench_options(const Flags& flags) {
+  BenchOptions options;
+  if (flags.regime != "both" && flags.regime != "burst" && flags.regime != "sustained")
+    fail(ErrorCode::invalid_argument, "regime: '{}' is unknown (allowed: burst, sustained, both)", flags.regime);
+  options.burst = flags.regime != "sustained";
+  options.sustained = flags.regime != "burst";
+  options.turns = static_cast<int>(parse_count("turns", flags.turns, 1, 10000));
+  options.launches = static_cast<int>(parse_count("launches", flags.launches, 1, 1000));
+  options.seconds = parse_duration("seconds", flags.seconds);
+  return options;
+}
+
+Json timing_json(const Problem& problem, const BenchTiming& t) {
+  Json json{{"median", t.median},
+            {"quartile_low", t.quartile_low},
+            {"quartile_high", t.quartile_high},
+            {"tflops", tflops(problem, t.median)},
+            {"samples", t.samples}};
+  if (t.sm_mhz) json["sm_mhz"] = *t.sm_mhz;
+  if (t.watts) json["watts"] = *t.watts;
+  json["throttle"] = runtime::throttle_reasons(t.throttle);
+  return json;
+}
+
+class Report {
+ public:
+  explicit Report(bool csv) : csv_(csv) {}
+
+  void add(const Problem& problem, const BenchResult& result) {
+    Json json{{"problem", to_string(problem)},      {"label", result.label},
+              {"config", result.plan.config},       {"origin", to_string(result.plan.origin)},
+              {"build_key", result.plan.build_key}, {"host_seconds", result.host_seconds}};
+    if (result.burst) add(problem, result, "burst", *result.burst, json);
+    if (result.sustained) add(problem, result, "sustained", *result.sustained, json);
+    results_.push_back(std::move(json));
+  }
+
+  void print(Output& output) {
+    if (csv_) {
+      output.line("problem;config;origin;regime;median_s;quartile_low_s;quartile_high_s;tflops;sm_mhz;watts;host_s");
+      for (const std::string& line : lines_) output.line(std::string_view(line));
+    } else {
+      table_.print(output);
+    }
+    output.document()["results"] = std::move(results_);
+  }
+
+ private:
+  void add(const Problem& problem, const BenchResult& result, const char* regime, const BenchTiming& t, Json& json) {
+    json[regime] = timing_json(problem, t);
+    const std::string clock = t.sm_mhz ? std::to_string(*t.sm_mhz) : "";
+    const std::string watts = t.watts ? fmt::format("{:.0f}", *t.watts) : "";
+    table_.row({problem_text(problem), config_text(codegen::parse_config(result.plan.config)),
+                to_string(result.plan.origin), regime, seconds_text(t.median), fmt::format("{:.1f}%", t.spread() * 100),
+                tflops_text(problem, t.median), clock, watts, fmt::format("{:.0f} ns", result.host_seconds * 1e9),
+                fmt::format("{}", fmt::join(runtime::throttle_reasons(t.throttle), ", "))});
+    lines_.push_back(fmt::format("{};{};{};{};{:.9f};{:.9f};{:.9f};{:.1f};{};{};{:.9f}", to_string(problem),
+                                 result.plan.config, to_string(result.plan.origin), regime, t.median, t.quartile_low,
+                                 t.quartile_high, tflops(problem, t.median), clock, watts, result.host_seconds));
+  }
+
+  bool csv_;
+  std::vector<std::string> lines_;
+  Json results_ = Json::array();
+  Table table_{{{"problem", Align::left},
+                {"config", Align::left},
+                {"from", Align::left},
+                {"regime", Align::left},
+                {"median"},
+                {"spread"},
+                {"TFLOP/s"},
+                {"MHz"},
+                {"W"},
+                {"launch()"},
+                {"throttled by", Align::left}}};
+};
+
+ExitCode run(const Flags& flags, Output& output) {
+  const std::vector<Problem> problems = flags.problems.problems(output);
+  const BenchOptions options = bench_options(flags);
+  for (const std::string& config : flags.configs)
+    for (const Problem& problem : problems)
+      if (config != kWinner && config != kDefaultConfig) checked_config(flags.problems.arch(), problem, config);
+
+  // A pack that is no good comes to light before a GPU is looked for.
+  for (const std::string& pack : flags.packs) read_pack(pack, {.allow_unsigned = flags.allow_unsigned});
+
+  const std::shared_ptr<runtime::Device> device = flags.device.open();
+  const Interrupt interrupt;
+  Runtime runtime(runtime_options(flags, output), device);
+  std::string no_nvml;
+  const std::unique_ptr<runtime::Nvml> nvml = runtime::Nvml::open(device->properties(), &no_nvml);
+  if (!nvml) output.note("clocks and power are not known: {}", no_nvml);
+
+  runtime::Builder builder(flags.no_cache ? memory_store() : flags.cache.open(output));
+  Report report(flags.csv);
+  const Arch arch = runtime::arch_of(device->properties());
+  for (const Problem& problem : problems) {
+    Bench bench(device, problem, nvml.get());
+    const auto add = [&](const std::string& label, const std::string& config) {
+      output.progress(fmt::format("{}  loading {}", short_problem_text(problem), label), true);
+      PlanOptions plan;
+      plan.config = config;
+      bench.add(label, runtime.plan(problem, plan));
+    };
+    if (flags.configs.empty()) add(kWinner, "");
+    for (const std::string& text : flags.configs) {
+      if (text == kWinner)
+        add(text, "");
+      else
+        add(text, codegen::to_string(text == kDefaultConfig ? best_guess(builder, arch, problem, output).config
+                                                            : checked_config(arch, problem, text)));
+    }
+    const auto progress = [&](const std::string& text) {
+      output.progress(fmt::format("{}  {}", short_problem_text(problem), text));
+    };
+    for (const BenchResult& result : bench.run(options, interrupt.token(), progress)) report.add(problem, result);
+  }
+  output.document()["device"] = device->properties().name;
+  output.document()["identity"] = runtime::identity_text(device->properties());
+  report.print(output);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Invocation& invocation) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App& command = invocation.add(app, "bench", "Time the plan for a problem, or configs side by side, on the GPU",
+                                     [flags](Output& output) { return run(*flags, output); });
+  flags->problems.add(command);
+  flags->device.add(command);
+  flags->cache.add(command);
+  command
+      .add_option("--config", flags->configs,
+                  "time this config; `winner`: what plan() gives, `default`: the best guess; may be repeated (default: "
+                  "winner)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_option("--pack", flags->packs, "look in this pack first; may be repeated")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  command.add_flag("--allow-unsigned", flags->allow_unsigned, "accept packs that carry no signature");
+  command.add_flag("--no-compiler", flags->no_compiler,
+                   "never open NVRTC: kernels come from packs and the cache alone");
+  command.add_flag("--no-cache", flags->no_cache, "neither read nor write the cache");
+  command.add_option("--regime", flags->regime, "burst, sustained or both (default: both)")->type_name("NAME");
+  command.add_option("--turns", flags->turns, "turns of each config, all of them in rotation (default: 7)")
+      ->type_name("N");
+  command.add_option("--launches", flags->launches, "timed launches of a turn in the burst regime (default: 5)")
+      ->type_name("N");
+  command.add_option("--seconds", flags->seconds, "length of a turn in the sustained regime (default: 1)")
+      ->type_name("TIME");
+  command.add_flag("--csv", flags->csv, "print semicolon-separated values instead of a table");
+}
+
+}  // namespace attune::cli

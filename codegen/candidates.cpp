@@ -1,0 +1,152 @@
+// Which configs are worth trying for a problem. Axes first, rules after.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "codegen/schedule.h"
+#include "codegen/space.h"
+
+namespace attune::codegen {
+namespace {
+
+std::vector<int> block_ns(int head_dim) {
+  if (head_dim <= 64) return {96, 128, 160, 176, 192};
+  if (head_dim <= 96) return {96, 128, 144, 160, 176, 192};
+  if (head_dim <= 128) return {80, 96, 112, 128, 144, 160, 176, 192};
+  if (head_dim <= 192) return {64, 80, 96, 112, 128};
+  return {48, 64, 80};
+}
+
+std::vector<int> consumer_counts(const Arch& arch, const Problem& p, int head_dim) {
+  std::vector<int> counts{2};
+  if (head_dim <= 128) counts.push_back(3);
+  // Few rows: a smaller tile spreads the work over more SMs.
+  const std::int64_t tiles = p.batch * p.heads * ((p.seqlen_q + 127) / 128);
+  if (tiles < 2 * arch.sms) counts.push_back(1);
+  return counts;
+}
+
+// Where Q is read from, where O is staged and how tiles meet.
+struct Buffering {
+  QSource q;
+  int q_buffers;
+  bool q_ahead;
+  OBuffer o;
+  Boundary boundary;
+};
+constexpr Buffering kBufferings[] = {
+    {QSource::registers, 1, true, OBuffer::own, Boundary::overlapped},
+    {QSource::registers, 1, false, OBuffer::own, Boundary::overlapped},
+    {QSource::shared, 1, false, OBuffer::own, Boundary::overlapped},
+    {QSource::shared, 2, true, OBuffer::own, Boundary::overlapped},
+    {QSource::shared, 1, false, OBuffer::direct, Boundary::drained},
+    {QSource::shared, 1, false, OBuffer::over_q, Boundary::drained},
+};
+
+struct SoftmaxChoice {
+  Softmax softmax;
+  Order order;
+  bool remember;
+};
+constexpr SoftmaxChoice kSoftmaxChoices[] = {
+    {Softmax::zero, Order::pv_qk, true},
+    {Softmax::zero, Order::pv_qk, false},
+    {Softmax::first_max, Order::pv_qk, true},
+    {Softmax::exact, Order::qk_pv, true},
+};
+
+std::vector<Diagonal> diagonals(const Problem& p) {
+  if (!p.causal) return {Diagonal::masked};
+  return {Diagonal::trimmed, Diagonal::skipped, Diagonal::masked};
+}
+
+std::vector<Grid> grids(const Arch& arch, const Problem& p) {
+  std::vector<Grid> all{Grid::dynamic};
+  if (!p.causal) all.push_back(Grid::persistent);  // equal tiles: no counter needed
+  const std::int64_t tiles = p.batch * p.heads * ((p.seqlen_q + 63) / 64);
+  if (tiles <= 4 * arch.sms) all.push_back(Grid::plain);
+  return all;
+}
+
+// What the simulator sees of a spec: configs that differ in nothing else share its verdict.
+std::string barrier_structure(const KernelSpec& spec) {
+  const Config& c = spec.config;
+  const int skipping_n = c.diagonal == Diagonal::skipped ? c.block_n : 0;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", c.consumers, c.stages, static_cast<int>(c.order), c.ping_pong,
+                     static_cast<int>(c.q), c.q_buffers, c.q_ahead, static_cast<int>(c.o), static_cast<int>(c.boundary),
+                     c.grid == Grid::plain, skipping_n, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
+}
+
+// A masked diagonal is dominated wherever one of the sharper ways is possible.
+bool dominated(const Config& c) {
+  const bool sharper = (c.consumers == 2 && c.block_n == 128) || c.block_n < c.block_m();
+  return c.diagonal == Diagonal::masked && sharper;
+}
+
+}  // namespace
+
+std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
+  std::vector<Config> all{config};
+  if (config.family != Family::sm90 || config.grid == Grid::plain) return all;
+  const auto add = [&](int workers, int section) {
+    Config c = config;
+    c.workers = workers;
+    c.section = section;
+    all.push_back(c);
+  };
+  // A few idle SMs cost little and can leave the others a higher clock or an even last wave.
+  add(arch.sms - arch.sms % 8, config.section);
+  if (!p.causal || config.grid != Grid::dynamic) return all;
+  const int heads = static_cast<int>(p.batch * p.heads);
+  int previous = default_section(p);
+  for (int section : {2, 4, 8, 16, 32, heads})
+    if (section <= heads && section != previous && (section != heads || heads > 32 || heads % 2 != 0)) add(0, section);
+  return all;
+}
+
+std::vector<Config> candidates(const Arch& arch, const Problem& p) {
+  const int head_dim = std::max(p.head_dim, p.head_dim_v);
+  std::vector<Config> all;
+  std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
+  const auto consider = [&](Config c) {
+    c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
+    if (p.causal && dominated(c)) return;
+    const KernelSpec spec = specialise(arch, p, c);
+    if (violates(arch, spec)) return;
+    const auto [verdict, is_new] = runs.try_emplace(barrier_structure(spec), false);
+    if (is_new) verdict->second = simulate(spec).empty();
+    if (!verdict->second) return;
+    all.push_back(c);
+  };
+  for (int consumers : consumer_counts(arch, p, head_dim))
+    for (int block_n : block_ns(head_dim))
+      for (const SoftmaxChoice& softmax : kSoftmaxChoices)
+        for (const Buffering& buffering : kBufferings)
+          for (bool ping_pong : {true, false})
+            for (Diagonal diagonal : diagonals(p))
+              for (Grid grid : grids(arch, p))
+                consider({.consumers = consumers,
+                          .block_n = block_n,
+                          .softmax = softmax.softmax,
+                          .order = softmax.order,
+                          .ping_pong = ping_pong,
+                          .q = buffering.q,
+                          .q_buffers = buffering.q_buffers,
+                          .q_ahead = buffering.q_ahead,
+                          .o = buffering.o,
+                          .boundary = buffering.boundary,
+                          .grid = grid,
+                          .diagonal = diagonal,
+                          .remember = softmax.remember});
+  return all;
+}
+
+Config default_config(const Arch& arch, const Problem& p) {
+  std::vector<Config> all = candidates(arch, p);
+  if (all.empty()) return Config{.family = Family::reference};
+  const auto cost = [&](const Config& c) { return estimate(arch, p, c).total; };
+  return *std::min_element(all.begin(), all.end(), [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+}
+
+}  // namespace attune::codegen

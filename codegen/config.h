@@ -1,0 +1,85 @@
+// The tunables of one kernel, with one canonical text form.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/problem.h>
+
+namespace attune::codegen {
+
+/// Which template a kernel is emitted from.
+enum class Family {
+  sm90,       ///< TMA, mbarriers, wgmma, warp specialisation
+  reference,  ///< plain loops with float64 accumulation: the yardstick of `verify` and of the tuner's numerics gate
+};
+
+/// How the exponentials of a row get their reference (the value subtracted from every score).
+enum class Softmax {
+  exact,      ///< the running row maximum, O rescaled when it grows
+  first_max,  ///< speculative: the first block's row maximum; row sums prove that it still serves, else the exact path
+  zero,       ///< speculative: 0, also in the first block
+};
+
+/// Order of the two products inside a warpgroup's step.
+enum class Order {
+  qk_pv,   ///< QK(n), PV(n+1), softmax under PV: FlashAttention-3's overlap
+  pv_qk,   ///< PV(n+1), QK(n), wait for both: S stays intact, which speculation needs
+  serial,  ///< PV(n+1), wait, QK(n), wait: no overlap inside a warpgroup
+};
+
+enum class QSource { shared, registers };        ///< A operand of QK
+/// Where O is staged for its TMA store, if it is.
+enum class OBuffer {
+  own,     ///< a buffer of its own
+  over_q,  ///< this tile's Q, which then stays occupied until the store has read it
+  direct,  ///< nowhere: registers go to global memory, and the shared memory to other uses
+};
+enum class Boundary { overlapped, drained };     ///< first QK of the next tile beside this tile's last PV, or after it
+enum class Grid { plain, persistent, dynamic };  ///< one tile a block; static round robin; longest tile first by a counter
+/// What a causal kernel does with the part of the diagonal block that a warpgroup does not need.
+enum class Diagonal {
+  masked,   ///< compute and mask
+  trimmed,  ///< the upper warpgroup computes half the block (block_m = block_n = 128)
+  skipped,  ///< a warpgroup skips blocks that lie wholly above its diagonal
+};
+
+struct Config {
+  Family family = Family::sm90;
+  // -- kernel part: goes into KernelSpec and so into the build key
+  int consumers = 2;  ///< consumer warpgroups; block_m = 64 * consumers
+  int block_n = 128;  ///< keys a block
+  int stages = 2;     ///< K and V buffers each
+  Softmax softmax = Softmax::exact;
+  Order order = Order::qk_pv;
+  bool ping_pong = true;  ///< consumers take turns at issuing their products
+  QSource q = QSource::shared;
+  int q_buffers = 1;
+  bool q_ahead = false;  ///< Q of the next tile is loaded during this one, not at its end
+  OBuffer o = OBuffer::over_q;
+  Boundary boundary = Boundary::drained;
+  Grid grid = Grid::persistent;
+  Diagonal diagonal = Diagonal::masked;
+  bool exact_tail = false;     ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
+  bool remember = true;        ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
+  bool warp_epilogue = false;  ///< each warp stages and stores its own 16 rows of O
+  // -- launch part: run-time arguments, not hashed into the build
+  int workers = 0;  ///< blocks of a persistent grid; 0: one per SM
+  int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()
+
+  int block_m() const { return 64 * consumers; }
+  bool operator==(const Config&) const = default;
+};
+
+/// Canonical text: every key, fixed order, "family=sm90,consumers=2,block_n=128,...".
+std::string to_string(const Config& config);
+/// The kernel part alone (no workers, no section): equal text means equal kernels.
+std::string kernel_part(const Config& config);
+/// Keys may come in any order and be left out (defaults above). Throws on unknown keys and values.
+Config parse_config(std::string_view text);
+
+/// Heads per L2 section: as many as keep K and V within 32 MB (128 MB above head dim 128), between 1 and 16.
+int default_section(const Problem& problem);
+
+}  // namespace attune::codegen

@@ -1,0 +1,90 @@
+// Time of a forward kernel from counts: how many clocks each unit of an SM is busy, and how much of that a schedule hides.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "codegen/layout.h"
+#include "codegen/space.h"
+
+namespace attune::codegen {
+namespace {
+
+// Rates an SM and clock (Hopper): 4096 bf16 FLOP, 16 exponentials, 128 bytes of shared memory, 128 lanes of issue.
+constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
+constexpr double kLaunchSeconds = 4e-6;
+
+// Share of the shorter of (tensor, softmax) that stays visible; from measured tensor-pipe shares.
+double exposed_share(const Config& c, int head_dim) {
+  if (c.consumers == 1) return c.order == Order::qk_pv ? 0.7 : 1.0;
+  if (c.order == Order::serial) return 0.35;
+  double share = c.order == Order::qk_pv ? 0.26 : 0.16;
+  if (!c.ping_pong) share += 0.05;
+  // Where exponentials weigh as much as products, a third warpgroup fills the gaps of the other two.
+  if (head_dim <= 64) share += c.consumers == 3 ? 0.0 : 0.12;
+  return share;
+}
+
+// Clocks a key block costs beside its products: barriers, address arithmetic, the start of the tensor pipe.
+constexpr double kBlockClocks = 110;
+
+// Instructions a score costs a thread beside the exponential: maximum, scale, sum, convert, rescale.
+double instructions_per_score(const Config& c) { return c.softmax == Softmax::exact ? 3.7 : 2.4; }
+
+}  // namespace
+
+CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
+  CostEstimate e;
+  if (c.family == Family::reference) {
+    e.total = flops(p) / 1e12;  // no better than a teraflop a second
+    e.limit = "tensor";
+    return e;
+  }
+  const double m = c.block_m(), n = c.block_n, d = 16 * std::ceil(p.head_dim / 16.0), dv = p.head_dim_v;
+  const double tiles_m = std::ceil(static_cast<double>(p.seqlen_q) / m);
+  const double tiles = tiles_m * p.heads * static_cast<double>(p.batch);
+  const double blocks_full = std::ceil(static_cast<double>(p.seqlen_k) / n);
+  // Mean key blocks of a tile: a causal tile visits what lies below its diagonal, and part of the block on it.
+  double blocks = blocks_full;
+  if (p.causal) {
+    const double keys = static_cast<double>(p.seqlen_k), rows = static_cast<double>(p.seqlen_q);
+    const double mean_keys = std::max(n, keys - rows / 2 + m / 2);
+    const double diagonal_waste = c.diagonal == Diagonal::masked ? n / 2 : n / 4;
+    blocks = std::min(blocks_full, (mean_keys + diagonal_waste) / n);
+  } else if (c.exact_tail) {
+    blocks = static_cast<double>(p.seqlen_k) / n;
+  }
+  const double workers = c.grid == Grid::plain ? arch.sms : std::min<double>(tiles, c.workers > 0 ? c.workers : arch.sms);
+  // Whole tiles a worker, except where the longest go first and the rest fills in.
+  const double per_worker = c.grid == Grid::dynamic ? std::max(1.0, tiles / workers + 0.3) : std::ceil(tiles / workers);
+  const double clock = arch.clock_ghz * 1e9;
+  const double steps = per_worker * blocks;
+  e.tensor = steps * 2 * m * n * (d + dv) / kTensor / clock;
+  e.exponential = steps * m * n / kExponential / clock;
+  const double issue = steps * m * n * instructions_per_score(c) / kIssue / clock;
+  // Every warpgroup reads all of K and V, and Q where it is not in registers.
+  const double q_reads = c.q == QSource::shared ? m * d * 2 : 0;
+  e.shared_memory = steps * (c.consumers * n * (d + dv) * 2 + q_reads) / kShared / clock;
+  e.l2 = steps * n * (d + dv) * 2 / kL2 / clock;
+  const double rows_q = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q) * p.heads;
+  const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;
+  e.hbm = 2 * (rows_q + rows_k) * (p.head_dim + p.head_dim_v) / arch.hbm_bytes_per_second;
+  e.launch = kLaunchSeconds;
+  // The boundary between tiles: load latency, epilogue, first block alone.
+  const double boundary_clocks = c.boundary == Boundary::overlapped ? (c.q == QSource::registers ? 700 : 1100) : 2200;
+  const double boundary = per_worker * boundary_clocks / clock;
+  const double softmax = std::max(e.exponential, issue);
+  const std::array<std::pair<double, const char*>, 5> limits{{{e.tensor, "tensor"},
+                                                              {softmax, "exponential"},
+                                                              {e.shared_memory, "shared memory"},
+                                                              {e.l2, "L2"},
+                                                              {e.hbm, "HBM"}}};
+  const auto largest = *std::max_element(limits.begin(), limits.end());
+  e.limit = largest.second;
+  e.total = largest.first +
+            exposed_share(c, std::max(p.head_dim, p.head_dim_v)) * std::min(e.tensor, softmax) + boundary +
+            steps * kBlockClocks / clock + e.launch;
+  return e;
+}
+
+}  // namespace attune::codegen

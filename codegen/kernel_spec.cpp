@@ -1,0 +1,160 @@
+#include "codegen/kernel_spec.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "base/fields.h"
+#include "codegen/layout.h"
+
+namespace attune::codegen {
+namespace {
+
+constexpr std::array<const char*, 5> kEdges{"none", "tail", "length", "diagonal", "diagonals"};
+
+Edge parse_edge(std::string_view text) {
+  for (std::size_t i = 0; i < kEdges.size(); i++)
+    if (text == kEdges[i]) return static_cast<Edge>(i);
+  fail(ErrorCode::invalid_argument, "spec edge: '{}' is unknown (allowed: none, tail, length, diagonal, diagonals)", text);
+}
+
+// Only a warpgroup's first block crosses the diagonal: the diagonal meets block corners.
+bool diagonal_is_aligned(const Config& c, std::int64_t offset) {
+  if (offset % c.block_n != 0) return false;
+  return c.block_m() == c.block_n || (c.diagonal == Diagonal::skipped && c.block_n == 64);
+}
+
+}  // namespace
+
+std::string to_string(const KernelSpec& spec) {
+  Fields fields{{"arch", spec.arch},
+                {"dtype", attune::to_string(spec.dtype)},
+                {"head_dim", std::to_string(spec.head_dim)},
+                {"head_dim_v", std::to_string(spec.head_dim_v)},
+                {"causal", spec.causal ? "1" : "0"},
+                {"edge", kEdges[static_cast<std::size_t>(spec.edge)]},
+                {"tail", std::to_string(spec.tail)}};
+  return join_fields(fields) + "," + kernel_part(spec.config);
+}
+
+KernelSpec parse_kernel_spec(std::string_view text) {
+  KernelSpec spec;
+  Fields config;
+  for (auto& [key, value] : parse_fields("spec", text)) {
+    if (key == "arch")
+      spec.arch = parse_arch(value).name;
+    else if (key == "dtype")
+      spec.dtype = parse_dtype(value);
+    else if (key == "head_dim")
+      spec.head_dim = static_cast<int>(parse_int(key, value, 8, 256));
+    else if (key == "head_dim_v")
+      spec.head_dim_v = static_cast<int>(parse_int(key, value, 8, 256));
+    else if (key == "causal")
+      spec.causal = parse_bool(key, value);
+    else if (key == "edge")
+      spec.edge = parse_edge(value);
+    else if (key == "tail")
+      spec.tail = static_cast<int>(parse_int(key, value, 0, 255));
+    else
+      config.emplace_back(key, value);
+  }
+  spec.config = parse_config(join_fields(config));
+  spec.config.workers = spec.config.section = 0;
+  return spec;
+}
+
+KernelSpec specialise(const Arch& arch, const Problem& problem, const Config& config) {
+  validate(problem);
+  KernelSpec spec;
+  spec.arch = arch.name;
+  spec.dtype = problem.dtype;
+  spec.head_dim = problem.head_dim;
+  spec.head_dim_v = problem.head_dim_v;
+  spec.causal = problem.causal;
+  spec.config = config;
+  spec.config.workers = spec.config.section = 0;
+  if (config.family == Family::reference) {
+    spec.config = Config{.family = Family::reference};
+    return spec;  // any length
+  }
+  if (problem.causal) {
+    spec.edge = diagonal_is_aligned(config, problem.seqlen_k - problem.seqlen_q) ? Edge::diagonal : Edge::diagonals;
+    // No key at all: every row must be masked, which the aligned kernel's tiles still do in their first block.
+    return spec;
+  }
+  const int rest = static_cast<int>(problem.seqlen_k % config.block_n);
+  if (problem.seqlen_k > 0 && rest == 0) {
+    spec.edge = Edge::none;
+  } else if (problem.seqlen_k > 0 && config.exact_tail && rest % 16 == 0) {
+    spec.edge = Edge::tail;
+    spec.tail = rest;
+  } else {
+    spec.edge = Edge::length;
+  }
+  return spec;
+}
+
+bool serves(const KernelSpec& spec, const Problem& problem) {
+  if (spec.dtype != problem.dtype || spec.head_dim != problem.head_dim || spec.head_dim_v != problem.head_dim_v ||
+      spec.causal != problem.causal)
+    return false;
+  if (spec.config.family == Family::reference) return true;
+  switch (spec.edge) {
+    case Edge::length:
+    case Edge::diagonals: return true;
+    case Edge::none: return problem.seqlen_k > 0 && problem.seqlen_k % spec.config.block_n == 0;
+    case Edge::tail: return problem.seqlen_k > 0 && problem.seqlen_k % spec.config.block_n == spec.tail;
+    case Edge::diagonal: return diagonal_is_aligned(spec.config, problem.seqlen_k - problem.seqlen_q);
+  }
+  return false;
+}
+
+LaunchShape launch_shape(const KernelSpec& spec) {
+  LaunchShape shape;
+  if (spec.config.family == Family::reference) {
+    shape.entry = "attune_reference_forward";
+    shape.threads = 128;
+    shape.block_m = 1;
+    return shape;
+  }
+  const SharedLayout layout = layout_of(spec);
+  shape.entry = "attune_forward";
+  shape.threads = 128 * (spec.config.consumers + 1);
+  shape.shared_bytes = layout.bytes;
+  shape.block_m = spec.config.block_m();
+  shape.block_n = spec.config.block_n;
+  shape.q_box_rows = 64;
+  shape.kv_box_rows = spec.config.block_n;
+  shape.o_box_rows = spec.config.warp_epilogue ? 16 : 64;
+  shape.counter = spec.config.grid == Grid::dynamic;
+  return shape;
+}
+
+SharedLayout layout_of(const KernelSpec& spec) {
+  const Config& c = spec.config;
+  SharedLayout l;
+  l.qk_chunks = (spec.head_dim + 63) / 64;
+  l.v_chunks = (spec.head_dim_v + 63) / 64;
+  l.q_bytes = c.block_m() * l.qk_chunks * 128;
+  l.o_bytes = c.o == OBuffer::direct ? 0 : c.block_m() * l.v_chunks * 128;
+  l.k_bytes = c.block_n * l.qk_chunks * 128;
+  l.v_bytes = c.block_n * l.v_chunks * 128;
+  l.q_at = 0;
+  l.o_at = c.o == OBuffer::over_q ? l.q_at : l.q_at + c.q_buffers * l.q_bytes;
+  l.k_at = c.q_buffers * l.q_bytes + (c.o == OBuffer::own ? l.o_bytes : 0);
+  l.v_at = l.k_at + c.stages * l.k_bytes;
+  l.barriers_at = l.v_at + c.stages * l.v_bytes;
+  // K full, K empty, V full, V empty per stage; Q full, Q empty per Q buffer; then the ring of four tile slots.
+  l.slots_at = l.barriers_at + (8 * (4 * c.stages + 2 * c.q_buffers) + 15) / 16 * 16;
+  l.bytes = l.slots_at + 4 * 16 + 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
+  return l;
+}
+
+RegisterSplit register_split(const Config& c) {
+  switch (c.consumers) {
+    case 1: return {56, 256};
+    case 2: return c.grid == Grid::dynamic ? RegisterSplit{40, 232} : RegisterSplit{24, 240};  // 24 spills with a counter
+    default: return {32, 160};
+  }
+}
+
+}  // namespace attune::codegen

@@ -1,0 +1,109 @@
+// Exactly what the emitter reads and the build key hashes: one struct, so the two cannot drift apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/problem.h>
+#include "codegen/config.h"
+
+namespace attune::codegen {
+
+/// What is known about the edges of the score matrix when the kernel is compiled.
+enum class Edge {
+  none,       ///< not causal, block_n divides seqlen_k: no masks at all
+  tail,       ///< not causal, the first block processed is `tail` keys wide: no masks
+  length,     ///< not causal, any seqlen_k (0 too): the first block is masked by length
+  diagonal,   ///< causal, aligned so that only a warpgroup's first block crosses the diagonal
+  diagonals,  ///< causal, any seqlen_q and seqlen_k: masked until below the diagonal
+};
+
+struct KernelSpec {
+  std::string arch = "sm_90a";
+  DType dtype = DType::bf16;
+  int head_dim = 128;
+  int head_dim_v = 128;
+  bool causal = false;
+  Edge edge = Edge::none;
+  int tail = 0;  ///< with Edge::tail: width of the first block, a multiple of 16 below block_n
+  Config config;  ///< launch part always 0 here
+
+  bool operator==(const KernelSpec&) const = default;
+};
+
+std::string to_string(const KernelSpec& spec);
+KernelSpec parse_kernel_spec(std::string_view text);
+
+/// The spec that serves this problem under this config: derives the edge from the lengths and clears the launch part.
+KernelSpec specialise(const Arch& arch, const Problem& problem, const Config& config);
+/// Whether a kernel compiled for `spec` computes `problem` rightly (same dims, dtype, mask; lengths fit its edge).
+bool serves(const KernelSpec& spec, const Problem& problem);
+
+/// What the host must know to launch an emitted kernel.
+struct LaunchShape {
+  std::string entry;       ///< name of the __global__ function (extern "C")
+  int threads = 0;         ///< a block
+  int shared_bytes = 0;    ///< dynamic shared memory, alignment slack included
+  int block_m = 0;         ///< query rows a tile
+  int block_n = 0;         ///< key rows a block
+  int q_box_rows = 0;      ///< rows of the TMA boxes; every box is 64 columns wide, 128-byte swizzle
+  int kv_box_rows = 0;
+  int o_box_rows = 0;
+  bool counter = false;    ///< needs the 8-byte tile counter, zero before the first launch, left zero by every launch
+};
+LaunchShape launch_shape(const KernelSpec& spec);
+
+/// Source of one kernel: self-contained (no #include), deterministic, the same bytes for the same spec.
+struct EmittedKernel {
+  std::string source;
+  LaunchShape shape;
+};
+EmittedKernel emit(const KernelSpec& spec);
+
+/// NVRTC options for a spec, in order, "--gpu-architecture=sm_90a" first. They are part of the build key.
+std::vector<std::string> compile_options(const KernelSpec& spec);
+
+/// Run-time arguments of a Family::sm90 kernel: parameters are (TensorMap q, k, v, o; ForwardParams), in that order.
+/// Mirrors templates/forward_params.cuh, which asserts the same size.
+struct ForwardParams {
+  float* lse = nullptr;          ///< [batch, heads, seqlen_q], may be null: not written
+  unsigned* counter = nullptr;   ///< two words: next tile, blocks done
+  void* o = nullptr;             ///< with its strides in elements: OBuffer::direct stores O without a tensor map
+  std::int64_t o_batch = 0, o_head = 0, o_row = 0;
+  std::int32_t seqlen_q = 0;
+  std::int32_t seqlen_k = 0;
+  std::int32_t heads = 0;
+  std::int32_t group = 1;        ///< heads / heads_kv
+  std::int32_t tiles_m = 0;      ///< ceil(seqlen_q / block_m)
+  std::int32_t total_tiles = 0;  ///< tiles_m * heads * batch
+  std::int32_t head_count = 0;   ///< heads * batch
+  std::int32_t section = 1;      ///< heads per L2 section (Grid::dynamic)
+  float scale = 0;               ///< softmax scale
+  float scale_log2 = 0;          ///< scale * log2(e)
+};
+
+/// Run-time arguments of a Family::reference kernel (its only parameter). Strides in elements.
+/// One thread block of 128 threads computes one (row, head, batch): gridDim = (rows, heads, batch), where row
+/// r = row_first + blockIdx.x * row_step; rows beyond seqlen_q are skipped.
+struct ReferenceParams {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;             ///< same dtype as Q; null: not written
+  float* lse = nullptr;          ///< [batch, heads, seqlen_q]; null: not written
+  double* o_exact = nullptr;     ///< [batch, heads, rows, head_dim_v] unrounded; null: not written
+  std::int64_t q_batch = 0, q_head = 0, q_row = 0;
+  std::int64_t k_batch = 0, k_head = 0, k_row = 0;
+  std::int64_t v_batch = 0, v_head = 0, v_row = 0;
+  std::int64_t o_batch = 0, o_head = 0, o_row = 0;
+  double scale = 0;
+  std::int32_t seqlen_q = 0, seqlen_k = 0, heads = 0, group = 1;
+  std::int32_t row_first = 0, row_step = 1;
+};
+
+/// SHA-256 over the templates and the emitter's version: part of the plan key.
+std::string emitter_digest();
+
+}  // namespace attune::codegen

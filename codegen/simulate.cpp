@@ -1,0 +1,327 @@
+// Plays a kernel's barriers and buffers before it is printed. Every agent (producer, consumer warpgroups) becomes a list
+// of operations on mbarriers, turns and buffers. They run twice: with the producer as eager as it can be, so that a buffer
+// released before its product was waited for is overwritten and found, and with the consumers as eager as they can be,
+// so that a buffer read before it was awaited is empty and found.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "codegen/schedule.h"
+
+namespace attune::codegen {
+namespace {
+
+struct Op {
+  enum class Kind { wait, arrive, load, read, wait_group, sync_turn, grant_turn };
+  Kind kind;
+  std::string object;    // barrier, buffer or turn
+  int value = 0;         // parity of a wait, arrivals, pending groups
+  std::string content;   // what a load brings, what a read expects
+};
+
+struct Agent {
+  std::string name;
+  std::vector<Op> ops;
+  std::size_t next = 0;
+  std::deque<std::string> in_flight;  // buffers that its unfinished products read, oldest first
+  bool lingered = false;              // products take time: the others go on before a wait for them ends
+};
+
+struct Barrier {
+  int expected = 0, pending = 0, phase = 0;
+};
+
+// Stage and parity of a ring as a consumer or the producer steps through it.
+struct Ring {
+  std::string name;
+  int size, stage = 0, parity;
+  std::string buffer() const { return fmt::format("{}[{}]", name, stage); }
+  std::string full() const { return buffer() + ".full"; }
+  std::string empty() const { return buffer() + ".empty"; }
+  void advance() {
+    if (++stage == size) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+using Tiles = std::vector<int>;  // key blocks of each tile
+
+class Simulation {
+ public:
+  enum class Eager { producer, consumers };
+
+  Simulation(const KernelSpec& spec, const Schedule& schedule, Tiles tiles, Eager eager)
+      : spec_(spec), c_(spec.config), tiles_(std::move(tiles)), schedule_(schedule) {
+    turns_ = c_.ping_pong && c_.consumers > 1 && c_.order != Order::serial;
+    for (int i = 0; i < c_.stages; i++)
+      for (const char* name : {"K", "V"}) {
+        barriers_[fmt::format("{}[{}].full", name, i)] = {1, 1, 0};
+        barriers_[fmt::format("{}[{}].empty", name, i)] = {c_.consumers, c_.consumers, 0};
+      }
+    for (int i = 0; i < c_.q_buffers; i++) {
+      barriers_[fmt::format("Q[{}].full", i)] = {1, 1, 0};
+      barriers_[fmt::format("Q[{}].empty", i)] = {c_.consumers, c_.consumers, 0};
+    }
+    agents_.push_back(producer());
+    for (int w = 0; w < c_.consumers; w++) agents_.push_back(consumer(w));
+    if (eager == Eager::consumers) std::rotate(agents_.begin(), agents_.begin() + 1, agents_.end());
+  }
+
+  std::string run() {
+    while (true) {
+      bool progress = false, done = true;
+      for (Agent& agent : agents_) {
+        const bool lingered = agent.lingered;
+        bool moved = false;
+        while (agent.next < agent.ops.size() && fault_.empty() && step(agent)) moved = true;
+        done = done && agent.next == agent.ops.size();
+        moved = moved || agent.lingered != lingered;
+        progress = progress || moved;
+        if (moved) break;  // the eager ones go first again
+      }
+      if (!fault_.empty()) return describe(fault_);
+      if (progress) continue;
+      if (done) return {};
+      return describe("deadlock: " + who_waits());
+    }
+  }
+
+ private:
+  std::string tag(char what, std::size_t tile, int block) const { return fmt::format("{}(tile {}, block {})", what, tile, block); }
+
+  Agent producer() {
+    Agent a{.name = "producer", .ops = {}, .in_flight = {}};
+    Ring k{"K", c_.stages, 0, 1}, v{"V", c_.stages, 0, 1}, q{"Q", c_.q_buffers, 0, 1};
+    const auto load = [&](Ring& ring, const std::string& content) {
+      a.ops.push_back({Op::Kind::wait, ring.empty(), ring.parity, {}});
+      a.ops.push_back({Op::Kind::load, ring.buffer(), 0, content});
+      a.ops.push_back({Op::Kind::arrive, ring.full(), 1, {}});
+      ring.advance();
+    };
+    const auto load_q = [&](std::size_t t) {
+      if (t < tiles_.size()) load(q, tag('Q', t, 0));
+    };
+    if (c_.q_ahead) load_q(0);
+    for (std::size_t t = 0; t < tiles_.size(); t++) {
+      const int blocks = tiles_[t];
+      load(k, tag('K', t, blocks - 1));
+      if (!c_.q_ahead) load_q(t);
+      for (int n = blocks - 2; n >= 0; --n) {
+        if (loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
+        load(k, tag('K', t, n));
+        if (!loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
+        if (c_.q_ahead && n == blocks - 2) load_q(t + 1);
+      }
+      load(v, tag('V', t, 0));
+      if (c_.q_ahead && blocks == 1) load_q(t + 1);
+    }
+    return a;
+  }
+
+  // A consumer's rings and position while its program is unrolled.
+  struct Position {
+    Ring k, v, q;
+    std::size_t tile = 0;
+    int n = 0, skipped = 0, previous_block = 0;
+    std::size_t previous_tile = 0;
+  };
+
+  Agent consumer(int warpgroup) {
+    Agent a{.name = fmt::format("consumer {}", warpgroup), .ops = {}, .in_flight = {}};
+    const Program program = lower(spec_, schedule_, first_width(spec_, warpgroup));
+    Position at{{"K", c_.stages, 0, 0}, {"V", c_.stages, 0, 0}, {"Q", c_.q_buffers, 0, 0}};
+    if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, "turn 0", 0, {}});
+    const auto take_tile = [&] {
+      a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
+      const int blocks = tiles_[at.tile];
+      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's: the most there can be.
+      const int rows_below = c_.block_m() - 64 * (warpgroup + 1);
+      const int most = c_.diagonal == Diagonal::skipped ? (rows_below + c_.block_n - 1) / c_.block_n : 0;
+      at.skipped = std::min(most, blocks - 1);
+      at.n = blocks - 1 - at.skipped;
+      if (c_.q == QSource::registers && c_.o != OBuffer::over_q)
+        a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
+    };
+    const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
+    const auto play = [&](const std::vector<Line>& lines) { unroll(a, at, lines, warpgroup); };
+    const auto loops = [&](bool first_is_narrow) {
+      for (bool second = first_is_narrow; at.n > 0; second = false) {
+        remember_previous(at);
+        at.n--;
+        play(second ? program.second : program.has_masked && at.n + 2 >= tiles_[at.tile] ? program.masked : program.block);
+      }
+    };
+    take_tile();
+    play(program.first);
+    while (true) {
+      loops(program.has_second);
+      remember_previous(at);
+      const bool more = at.tile + 1 < tiles_.size();
+      if (!program.flattened || !more) {
+        if (c_.q == QSource::shared && c_.o != OBuffer::over_q) release_q();
+        play(program.drain);
+        if (c_.o == OBuffer::over_q) release_q();
+        at.q.advance();
+        if (!more) return a;
+        at.tile++;
+        take_tile();
+        play(program.first);
+      } else {
+        if (c_.q == QSource::shared) release_q();
+        at.q.advance();
+        at.tile++;
+        take_tile();
+        play(program.boundary);
+      }
+    }
+  }
+
+  static void remember_previous(Position& at) {
+    at.previous_tile = at.tile;
+    at.previous_block = at.n;
+  }
+
+  void unroll(Agent& a, Position& at, const std::vector<Line>& lines, int warpgroup) {
+    const std::string own_turn = fmt::format("turn {}", warpgroup);
+    const std::string next_turn = fmt::format("turn {}", (warpgroup + 1) % c_.consumers);
+    const auto pass = [&](Ring& ring) {
+      a.ops.push_back({Op::Kind::arrive, ring.empty(), 1, {}});
+      ring.advance();
+    };
+    for (const Line& line : lines) {
+      switch (line.kind) {
+        case Line::Kind::await_k: a.ops.push_back({Op::Kind::wait, at.k.full(), at.k.parity, {}}); break;
+        case Line::Kind::await_v: a.ops.push_back({Op::Kind::wait, at.v.full(), at.v.parity, {}}); break;
+        case Line::Kind::take_turn:
+          if (turns_) a.ops.push_back({Op::Kind::sync_turn, own_turn, 0, {}});
+          break;
+        case Line::Kind::pass_turn:
+          if (turns_) a.ops.push_back({Op::Kind::grant_turn, next_turn, 0, {}});
+          break;
+        case Line::Kind::issue_qk:
+          a.ops.push_back({Op::Kind::read, at.k.buffer(), 0, tag('K', at.tile, at.n)});
+          break;
+        case Line::Kind::issue_pv:
+          a.ops.push_back({Op::Kind::read, at.v.buffer(), 0, tag('V', at.previous_tile, at.previous_block)});
+          break;
+        case Line::Kind::wait: a.ops.push_back({Op::Kind::wait_group, {}, line.pending, {}}); break;
+        case Line::Kind::release_k: pass(at.k); break;
+        case Line::Kind::release_v: pass(at.v); break;
+        case Line::Kind::skip_k:
+          for (int i = 0; i < at.skipped; i++) {
+            if (turns_) a.ops.push_back({Op::Kind::sync_turn, own_turn, 0, {}});
+            if (turns_) a.ops.push_back({Op::Kind::grant_turn, next_turn, 0, {}});
+            a.ops.push_back({Op::Kind::wait, at.k.full(), at.k.parity, {}});
+            pass(at.k);
+          }
+          break;
+        case Line::Kind::skip_v:
+          for (; at.skipped > 0; at.skipped--) {
+            a.ops.push_back({Op::Kind::wait, at.v.full(), at.v.parity, {}});
+            pass(at.v);
+          }
+          break;
+        case Line::Kind::fence:
+        case Line::Kind::softmax:
+        case Line::Kind::mask:
+        case Line::Kind::save_row:
+        case Line::Kind::epilogue: break;  // registers and the output buffer: nothing another agent waits for
+      }
+    }
+  }
+
+  // Runs one operation; false if it has to wait.
+  bool step(Agent& a) {
+    const Op& op = a.ops[a.next];
+    switch (op.kind) {
+      case Op::Kind::wait:
+        if (barriers_[op.object].phase % 2 == op.value) return false;
+        break;
+      case Op::Kind::arrive: {
+        Barrier& barrier = barriers_[op.object];
+        barrier.pending -= op.value;
+        if (barrier.pending < 0) fault_ = fmt::format("{} arrives once too often at {}", a.name, op.object);
+        if (barrier.pending == 0) {
+          barrier.pending = barrier.expected;
+          barrier.phase++;
+        }
+        break;
+      }
+      case Op::Kind::load:
+        for (const Agent& reader : agents_)
+          if (std::find(reader.in_flight.begin(), reader.in_flight.end(), op.object) != reader.in_flight.end())
+            fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", op.object, op.content,
+                                 reader.name);
+        contents_[op.object] = op.content;
+        break;
+      case Op::Kind::read:
+        if (contents_[op.object] != op.content)
+          fault_ = fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, contents_[op.object]);
+        a.in_flight.push_back(op.object);
+        break;
+      case Op::Kind::wait_group:
+        a.lingered = !a.lingered;
+        if (a.lingered) return false;
+        while (a.in_flight.size() > static_cast<std::size_t>(op.value)) a.in_flight.pop_front();
+        break;
+      case Op::Kind::sync_turn:
+        if (!granted_[op.object]) return false;
+        granted_[op.object] = false;
+        break;
+      case Op::Kind::grant_turn:
+        if (granted_[op.object]) fault_ = fmt::format("{} grants {} twice: unequal turns", a.name, op.object);
+        granted_[op.object] = true;
+        break;
+    }
+    a.next++;
+    return true;
+  }
+
+  std::string who_waits() const {
+    std::string text;
+    for (const Agent& a : agents_)
+      if (a.next < a.ops.size()) text += fmt::format("{}{} waits on {}", text.empty() ? "" : ", ", a.name, a.ops[a.next].object);
+    return text;
+  }
+
+  std::string describe(const std::string& fault) const {
+    std::string list;
+    for (int blocks : tiles_) list += fmt::format("{}{}", list.empty() ? "" : ", ", blocks);
+    return fmt::format("{} (tiles of {} blocks)", fault, list);
+  }
+
+  const KernelSpec& spec_;
+  const Config& c_;
+  Tiles tiles_;
+  const Schedule& schedule_;
+  bool turns_ = false;
+  std::vector<Agent> agents_;
+  std::map<std::string, Barrier> barriers_;
+  std::map<std::string, std::string> contents_;
+  std::map<std::string, bool> granted_;
+  std::string fault_;
+};
+
+}  // namespace
+
+std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
+  const int most_tiles = spec.config.grid == Grid::plain ? 1 : 3;
+  for (int tiles = 1; tiles <= most_tiles; tiles++) {
+    Tiles blocks(static_cast<std::size_t>(tiles), 1);
+    while (true) {
+      for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
+        if (std::string fault = Simulation(spec, schedule, blocks, eager).run(); !fault.empty()) return fault;
+      std::size_t i = 0;
+      while (i < blocks.size() && ++blocks[i] > 3) blocks[i++] = 1;
+      if (i == blocks.size()) break;
+    }
+  }
+  return {};
+}
+
+}  // namespace attune::codegen

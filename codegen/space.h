@@ -1,0 +1,32 @@
+// The search space: which configs exist for a problem, which rules they must pass, and how fast a model says they are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_spec.h"
+
+namespace attune::codegen {
+
+/// Why a spec cannot be built, in words ("shared memory: 241664 bytes needed, 232448 available"), or nothing.
+std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec);
+
+/// Every config of the space that passes the rules for this problem, launch part included, in a fixed order.
+std::vector<Config> candidates(const Arch& arch, const Problem& problem);
+
+/// A config and what its launch part may be beside it: the same kernel with other numbers of workers and L2 sections.
+std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);
+
+/// Time in seconds by limit, from counts alone. `total` combines them for the config's schedule.
+struct CostEstimate {
+  double tensor = 0, exponential = 0, shared_memory = 0, l2 = 0, hbm = 0, launch = 0;
+  double total = 0;
+  const char* limit = "";  ///< name of the largest term
+};
+CostEstimate estimate(const Arch& arch, const Problem& problem, const Config& config);
+
+/// What to launch for a problem that nobody has tuned: the best guess that passes every rule.
+Config default_config(const Arch& arch, const Problem& problem);
+
+}  // namespace attune::codegen

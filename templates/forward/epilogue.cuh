@@ -1,0 +1,85 @@
+// needs: types.cuh element.cuh ptx/math.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/barrier.cuh ptx/global.cuh forward/softmax.cuh
+// Output of one tile: O normalised, rounded and staged through shared memory for a TMA store; LSE written directly.
+
+// 128-byte swizzle: the 16-byte unit `unit` of row `row`, within a chunk of `rows` rows of 128 bytes.
+ATTUNE_DEVICE uint32_t swizzled(int rows, int row, int unit) {
+  return (unit / 8) * (rows * 128) + row * 128 + (((unit % 8) ^ (row & 7)) << 4);
+}
+
+// Stages the accumulator fragment (64 rows of a warpgroup, or 16 of a warp) as 64-column chunks of kRows rows.
+// `row` is the row this lane addresses. A row without keys (sum 0) gives exact zeros, whatever V held.
+template <typename Element, int kHeadDim, int kRows, int kSize>
+ATTUNE_DEVICE void stage_output(const float (&o)[kSize], uint32_t buffer, int row, int lane, float sum0, float sum1) {
+  const float inverse0 = sum0 > 0.f ? rcp_approx(sum0) : 0.f, inverse1 = sum1 > 0.f ? rcp_approx(sum1) : 0.f;
+#pragma unroll
+  for (int k = 0; k < (kHeadDim + 15) / 16; k++) {
+    constexpr bool kOdd = kHeadDim % 16 != 0;
+    const bool half = kOdd && k == kHeadDim / 16;  // the last 8 columns have no right neighbour
+    stmatrix_x4(buffer + swizzled(kRows, row, 2 * k + (lane >> 4)),
+                Element::pack(o[8 * k] * inverse0, o[8 * k + 1] * inverse0),
+                Element::pack(o[8 * k + 2] * inverse1, o[8 * k + 3] * inverse1),
+                half ? 0u : Element::pack(o[(8 * k + 4) % kSize] * inverse0, o[(8 * k + 5) % kSize] * inverse0),
+                half ? 0u : Element::pack(o[(8 * k + 6) % kSize] * inverse1, o[(8 * k + 7) % kSize] * inverse1));
+  }
+}
+
+template <int kHeadDim, int kRows>
+ATTUNE_DEVICE void store_output(const TensorMap* map, uint32_t buffer, int row, int head, int batch) {
+#pragma unroll
+  for (int chunk = 0; chunk < (kHeadDim + 63) / 64; chunk++)
+    bulk_tensor_store(map, buffer + chunk * (kRows * 128), chunk * 64, row, head, batch);
+  bulk_commit_group();
+}
+
+// O straight from the accumulator fragment to global memory. Four lanes hold 8 neighbouring columns in pieces of 4 bytes;
+// where the head dim allows they trade pieces, so that each lane writes 16 bytes of its own group of 8 columns.
+template <typename Element, int kHeadDim, int kSize>
+ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t row_stride, int row, int seqlen_q,
+                                int lane, float sum0, float sum1) {
+  const float inverse0 = sum0 > 0.f ? rcp_approx(sum0) : 0.f, inverse1 = sum1 > 0.f ? rcp_approx(sum1) : 0.f;
+  const int quad = lane & 3;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    uint16_t* const out = head + (row + 8 * half) * row_stride;
+    const bool inside = row + 8 * half < seqlen_q;
+    const float inverse = half ? inverse1 : inverse0;
+    constexpr int kTraded = kHeadDim / 32 * 4;  // groups of 8 columns that trade, four at a time
+#pragma unroll
+    for (int i = 0; i < kTraded; i += 4) {
+      uint32_t x[4];
+#pragma unroll
+      for (int g = 0; g < 4; g++)
+        x[g] = Element::pack(o[4 * (i + g) + 2 * half] * inverse, o[4 * (i + g) + 2 * half + 1] * inverse);
+      // 4x4 transpose over the quad: lane l sends x[l ^ r] to lane l ^ r and gets that lane's x[l].
+      uint32_t y[4];
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        const int other = quad ^ r;
+        const uint32_t low = other & 1 ? x[1] : x[0], high = other & 1 ? x[3] : x[2];
+        const uint32_t sent = other & 2 ? high : low;
+        y[r] = r == 0 ? sent : __shfl_xor_sync(kFullWarp, sent, r);
+      }
+      // y[r] is piece `quad ^ r` of this lane's group.
+      uint32_t z[4];
+#pragma unroll
+      for (int piece = 0; piece < 4; piece++) {
+        const int r = quad ^ piece;
+        const uint32_t low = r & 1 ? y[1] : y[0], high = r & 1 ? y[3] : y[2];
+        z[piece] = r & 2 ? high : low;
+      }
+      if (inside) st_global_v4(out + 8 * (i + quad), z[0], z[1], z[2], z[3]);
+    }
+#pragma unroll
+    for (int i = kTraded; i < kHeadDim / 8; i++)
+      if (inside)
+        st_global(out + 8 * i + 2 * quad, Element::pack(o[4 * i + 2 * half] * inverse, o[4 * i + 2 * half + 1] * inverse));
+  }
+}
+
+// LSE = scale * reference + ln(sum), -inf for a row without keys. `row` is this thread's first row.
+ATTUNE_DEVICE void store_lse(float* lse, int row, int seqlen_q, float scale, const float (&reference)[2], float sum0,
+                             float sum1) {
+  constexpr float kLn2 = 0.693147180559945f;
+  if (row < seqlen_q) lse[row] = sum0 > 0.f ? reference[0] * scale + lg2_approx(sum0) * kLn2 : -infinity();
+  if (row + 8 < seqlen_q) lse[row + 8] = sum1 > 0.f ? reference[1] * scale + lg2_approx(sum1) * kLn2 : -infinity();
+}

@@ -1,0 +1,107 @@
+// needs: types.cuh element.cuh ptx/math.cuh forward/softmax.cuh
+// Speculative softmax: the exponentials use a reference fixed beforehand, so there is no row maximum, no shuffle and no
+// rescale of O in the common case. The row sums, which are needed anyway, prove afterwards that the reference served:
+// a sum outside the element type's window (or NaN) sends the warp down the exact path, from S, which is still intact.
+
+// p <- 2^(scale s - shift) packed, and this thread's sums.
+template <typename Element, int kWidth, int kSize, int kPacked>
+ATTUNE_DEVICE void exponentials(const float (&s)[kSize], uint32_t (&p)[kPacked], float scale_log2, float shift0,
+                                float shift1, float& sum0, float& sum1) {
+  float odd0 = 0.f, odd1 = 0.f;
+#pragma unroll
+  for (int i = 0; i < kWidth / 8; i++) {
+    float e[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) e[k] = ex2_approx(fmaf(s[4 * i + k], scale_log2, k < 2 ? -shift0 : -shift1));
+    p[2 * i] = Element::pack(e[0], e[1]);
+    p[2 * i + 1] = Element::pack(e[2], e[3]);
+    if (i == 0) {
+      sum0 = e[0];
+      odd0 = e[1];
+      sum1 = e[2];
+      odd1 = e[3];
+    } else {
+      sum0 += e[0];
+      odd0 += e[1];
+      sum1 += e[2];
+      odd1 += e[3];
+    }
+  }
+  sum0 += odd0;
+  sum1 += odd1;
+}
+
+template <int kWidth, int kPacked>
+ATTUNE_DEVICE void clear_beyond(uint32_t (&p)[kPacked]) {
+#pragma unroll
+  for (int i = kWidth / 4; i < kPacked; i++) p[i] = 0u;
+}
+
+// First block of a tile on the exact path: the reference is this block's row maximum.
+template <typename Element, int kWidth, int kSize, int kPacked>
+ATTUNE_DEVICE void first_block_by_max(const float (&s)[kSize], uint32_t (&p)[kPacked], RowState& row,
+                                      float scale_log2) {
+  float max0, max1;
+  thread_max<kWidth>(s, max0, max1);
+  max0 = quad_max(max0);
+  max1 = quad_max(max1);
+  row.reference[0] = max0;
+  row.reference[1] = max1;
+  const float shift0 = max0 == -infinity() ? 0.f : max0 * scale_log2;
+  const float shift1 = max1 == -infinity() ? 0.f : max1 * scale_log2;
+  exponentials<Element, kWidth>(s, p, scale_log2, shift0, shift1, row.sum[0], row.sum[1]);
+}
+
+// First block with reference 0; true if it served every row of this warp.
+template <typename Element, int kWidth, int kSize, int kPacked>
+ATTUNE_DEVICE bool first_block_by_zero(const float (&s)[kSize], uint32_t (&p)[kPacked], RowState& row,
+                                       float scale_log2) {
+  exponentials<Element, kWidth>(s, p, scale_log2, 0.f, 0.f, row.sum[0], row.sum[1]);
+  row.reference[0] = row.reference[1] = 0.f;
+  const float sum0 = quad_sum(row.sum[0]), sum1 = quad_sum(row.sum[1]);
+  return !__any_sync(kFullWarp, !(sum0 <= Element::kWindowHigh && sum1 <= Element::kWindowHigh &&
+                                  sum0 >= Element::kWindowLow && sum1 >= Element::kWindowLow));
+}
+
+// A later block on the exact path: new running maximum as the reference, sums and O rescaled.
+template <typename Element, int kWidth, int kSize, int kPacked, int kOutput>
+ATTUNE_DEVICE void next_block_by_max(const float (&s)[kSize], uint32_t (&p)[kPacked], float (&o)[kOutput],
+                                     RowState& row, float scale_log2, float& sum0, float& sum1) {
+  float max0, max1;
+  thread_max<kWidth>(s, max0, max1);
+  max0 = quad_max(fmaxf(max0, row.reference[0]));
+  max1 = quad_max(fmaxf(max1, row.reference[1]));
+  const float shift0 = max0 == -infinity() ? 0.f : max0 * scale_log2;
+  const float shift1 = max1 == -infinity() ? 0.f : max1 * scale_log2;
+  const float factor0 = max0 == -infinity() ? 1.f : ex2_approx(row.reference[0] * scale_log2 - shift0);
+  const float factor1 = max1 == -infinity() ? 1.f : ex2_approx(row.reference[1] * scale_log2 - shift1);
+  exponentials<Element, kWidth>(s, p, scale_log2, shift0, shift1, sum0, sum1);
+  row.sum[0] *= factor0;
+  row.sum[1] *= factor1;
+  row.reference[0] = max0;
+  row.reference[1] = max1;
+  rescale(o, factor0, factor1);
+}
+
+// A later block: speculate on the running reference.
+template <typename Element, int kWidth, int kSize, int kPacked, int kOutput>
+ATTUNE_DEVICE void next_block(const float (&s)[kSize], uint32_t (&p)[kPacked], float (&o)[kOutput], RowState& row,
+                              float scale_log2) {
+  float sum0, sum1;
+  exponentials<Element, kWidth>(s, p, scale_log2, row.reference[0] * scale_log2, row.reference[1] * scale_log2, sum0,
+                                sum1);
+  if (__builtin_expect(__any_sync(kFullWarp, !(sum0 + sum1 <= Element::kWindowHigh)), 0))
+    next_block_by_max<Element, kWidth>(s, p, o, row, scale_log2, sum0, sum1);
+  row.sum[0] += sum0;
+  row.sum[1] += sum1;
+}
+
+// A later block that is masked: always the exact path, since a row may not have seen a key yet.
+template <typename Element, int kWidth, int kSize, int kPacked, int kOutput>
+ATTUNE_DEVICE void next_block_masked(const float (&s)[kSize], uint32_t (&p)[kPacked], float (&o)[kOutput],
+                                     RowState& row, float scale_log2) {
+  float sum0, sum1;
+  next_block_by_max<Element, kWidth>(s, p, o, row, scale_log2, sum0, sum1);
+  row.sum[0] += sum0;
+  row.sum[1] += sum1;
+}

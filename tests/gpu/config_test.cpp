@@ -1,0 +1,112 @@
+// Configs across the search space, not the heuristic's alone: whatever the tuner may crown must be right.
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "codegen/space.h"
+#include "runtime/plan_state.h"
+#include "tests/gpu/support.h"
+
+namespace attune::gpu {
+namespace {
+
+// Configs spread over the space, and each value of each tunable at least once where the space has it.
+std::vector<codegen::Config> spread(const Arch& arch, const Problem& problem, std::size_t count) {
+  const std::vector<codegen::Config> all = codegen::candidates(arch, problem);
+  std::vector<codegen::Config> picked;
+  std::set<std::string> kernels, values;
+  for (const codegen::Config& config : all) {
+    bool fresh = false;
+    const std::string text = codegen::kernel_part(config);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find(',', at), text.size());
+      fresh = values.insert(text.substr(at, end - at)).second || fresh;
+      at = end + 1;
+    }
+    if (fresh && kernels.insert(text).second) picked.push_back(config);
+  }
+  for (std::size_t i = 0; i < count && !all.empty(); ++i) {
+    const codegen::Config& config = all[i * all.size() / count];
+    if (kernels.insert(codegen::kernel_part(config)).second) picked.push_back(config);
+  }
+  return picked;
+}
+
+void check_configs(const Problem& problem, std::size_t count) {
+  const Arch arch = runtime::arch_of(device()->properties());
+  const std::vector<codegen::Config> configs = spread(arch, problem, count);
+  REQUIRE(!configs.empty());
+  {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+      threads.emplace_back([&] {
+        for (std::size_t at = next++; at < configs.size(); at = next++) {
+          try {
+            builder().build(codegen::specialise(arch, problem, configs[at]));
+          } catch (const Error&) {
+            // Met again below.
+          }
+        }
+      });
+    }
+  }
+  // The second one makes speculation fail, so that the exact path runs.
+  Attention usual(problem), wide(problem, {.q_scale = 20});
+  const auto context = std::make_shared<runtime::PlanContext>(device());
+  int checked = 0, rejected = 0;
+  double worst = 0;
+  for (const codegen::Config& config : configs) {
+    CAPTURE(codegen::to_string(config));
+    try {
+      const runtime::Build build = builder().build(codegen::specialise(arch, problem, config));
+      if (!build.info.rejected.empty()) {
+        ++rejected;
+        continue;
+      }
+      const Plan plan = runtime::make_plan(context, problem, runtime::plan_source(build, config, Origin::override));
+      worst = std::max(worst, check_right(plan, usual).relative);
+      worst = std::max(worst, check_right(plan, wide).relative);
+      check_right(plan, usual);  // a counter or a barrier left in another state shows in the next launch
+      ++checked;
+    } catch (const Error& error) {
+      FAIL_CHECK(std::string(error.what()));
+    }
+  }
+  CHECK(checked > 0);
+  report({{"test", "configs"},
+          {"problem", to_string(problem)},
+          {"checked", checked},
+          {"rejected", rejected},
+          {"max_relative", worst}});
+}
+
+Problem problem(int head_dim, bool causal, std::int64_t seqlen_q, std::int64_t seqlen_k, DType dtype = DType::bf16) {
+  return {.dtype = dtype,
+          .head_dim = head_dim,
+          .head_dim_v = head_dim,
+          .heads = 12,
+          .heads_kv = 4,
+          .causal = causal,
+          .batch = 2,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k};
+}
+
+TEST_CASE("configs: head dim 64") {
+  check_configs(problem(64, false, 1024, 1024), 24);
+  check_configs(problem(64, true, 1000, 1100), 24);
+}
+TEST_CASE("configs: head dim 128") {
+  check_configs(problem(128, false, 1024, 1024), 32);
+  check_configs(problem(128, true, 1024, 1024), 32);
+  check_configs(problem(128, true, 1100, 900), 16);
+  check_configs(problem(128, false, 700, 1000, DType::fp16), 16);
+}
+TEST_CASE("configs: head dim 256") {
+  check_configs(problem(256, false, 512, 512), 16);
+  check_configs(problem(256, true, 512, 512), 16);
+}
+
+}  // namespace
+}  // namespace attune::gpu

@@ -1,0 +1,50 @@
+// Templates and emitted kernels through NVRTC, which needs no GPU.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "codegen/emit_parts.h"
+#include "codegen/space.h"
+#include "runtime/compiler.h"
+#include "templates/embedded.h"
+
+using namespace attune;
+using namespace attune::codegen;
+
+namespace {
+const Arch kArch = parse_arch("sm_90a");
+}
+
+TEST_CASE("every template compiles alone, with what it says it needs") {
+  const auto compiler = runtime::Compiler::get();
+  for (const templates::File& file : templates::files()) {
+    const std::string name(file.name);
+    CAPTURE(name);
+    const std::string source = assemble_templates({name}) + "extern \"C\" __global__ void nothing() {}\n";
+    CHECK_NOTHROW(compiler->compile(source, compile_options(KernelSpec{})));
+  }
+}
+
+TEST_CASE("emitted kernels of every schedule compile without spills and serialised wgmma") {
+  const auto compiler = runtime::Compiler::get();
+  struct Case {
+    const char* problem;
+    const char* config;
+  };
+  for (const Case& c : {Case{"head_dim=128,heads=16", "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped"},
+                        Case{"head_dim=128,heads=16", "softmax=exact,order=qk_pv,q=registers,o=own,boundary=overlapped"},
+                        Case{"head_dim=128,heads=16,causal=1",
+                             "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,"
+                             "diagonal=trimmed"},
+                        Case{"head_dim=64,heads=32", "softmax=first_max,order=pv_qk,consumers=3,o=own,boundary=overlapped"},
+                        Case{"head_dim=256,heads=8", "softmax=zero,order=pv_qk,block_n=64"},
+                        Case{"dtype=fp16,head_dim=72,head_dim_v=136,heads=8,seqlen_q=100",
+                             "softmax=exact,order=qk_pv,block_n=64,o=own"}}) {
+    CAPTURE(c.problem);
+    CAPTURE(c.config);
+    const KernelSpec spec = specialise(kArch, parse_problem(c.problem), parse_config(c.config));
+    const runtime::CompileResult result = compiler->compile(emit(spec).source, compile_options(spec));
+    CHECK(runtime::rejection(result).value_or("accepted") == "accepted");
+    CHECK(result.cubin.size() > 10000);
+  }
+}

@@ -1,0 +1,82 @@
+// Emitted source: golden files, determinism, self-containedness.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "base/error.h"
+#include "codegen/kernel_spec.h"
+#include "codegen/space.h"
+
+using namespace attune;
+using namespace attune::codegen;
+
+namespace {
+
+const Arch kArch = parse_arch("sm_90a");
+
+struct Golden {
+  const char* file;
+  const char* problem;
+  const char* config;
+};
+constexpr Golden kGoldens[] = {
+    {"forward_d128_speculative.cu", "head_dim=128,heads=16",
+     "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped"},
+    {"forward_d128_causal_gqa_trimmed.cu", "head_dim=128,heads=32,heads_kv=8,causal=1",
+     "softmax=first_max,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed"},
+    {"forward_fp16_d80_exact.cu", "dtype=fp16,head_dim=80,heads=8,seqlen_q=1000", "softmax=exact,order=qk_pv"},
+    {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
+};
+
+std::string read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("emitted source equals the reviewed golden files") {
+  // ATTUNE_UPDATE_GOLDEN=1 rewrites them; the difference is then reviewed like any other code.
+  const bool update = std::getenv("ATTUNE_UPDATE_GOLDEN") != nullptr;
+  for (const Golden& golden : kGoldens) {
+    const std::string source =
+        emit(specialise(kArch, parse_problem(golden.problem), parse_config(golden.config))).source;
+    const std::string path = std::string(ATTUNE_TEST_GOLDEN) + "/" + golden.file;
+    if (update) std::ofstream(path, std::ios::binary) << source;
+    CAPTURE(path);
+    CHECK((read(path) == source));
+  }
+}
+
+TEST_CASE("the same spec gives the same bytes, and another spec gives others") {
+  const Problem p = parse_problem("head_dim=128,heads=16,causal=1");
+  std::string previous;
+  for (const Config& c : candidates(kArch, p)) {
+    const KernelSpec spec = specialise(kArch, p, c);
+    const std::string source = emit(spec).source;
+    REQUIRE(source == emit(parse_kernel_spec(to_string(spec))).source);
+    REQUIRE(source != previous);
+    previous = source;
+  }
+}
+
+TEST_CASE("source includes nothing and names no path") {
+  for (const char* text : {"head_dim=128,heads=16", "head_dim=256,heads=8,causal=1", "head_dim=72,head_dim_v=136"}) {
+    const Problem p = parse_problem(text);
+    const std::string source = emit(specialise(kArch, p, default_config(kArch, p))).source;
+    CHECK(source.find("#include") == std::string::npos);
+    CHECK(source.find("/home") == std::string::npos);
+    CHECK(source.find("__DATE__") == std::string::npos);
+  }
+}
+
+TEST_CASE("a spec that breaks a rule is not emitted") {
+  const Problem p = parse_problem("head_dim=256,heads=2");
+  CHECK_THROWS_WITH_AS(emit(specialise(kArch, p, parse_config("block_n=128"))),
+                       doctest::Contains("config: shared memory: "), Error);
+}

@@ -1,0 +1,113 @@
+// The rules of the search space, the facts about lengths, the cost model.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "codegen/layout.h"
+#include "codegen/space.h"
+
+using namespace attune;
+using namespace attune::codegen;
+
+namespace {
+
+const Arch kArch = parse_arch("sm_90a");
+
+std::string reason(const char* problem, const char* config) {
+  return violates(kArch, specialise(kArch, parse_problem(problem), parse_config(config))).value_or("fits");
+}
+Edge edge(const char* problem, const char* config) {
+  return specialise(kArch, parse_problem(problem), parse_config(config)).edge;
+}
+
+}  // namespace
+
+TEST_CASE("rules say why a config cannot be built") {
+  CHECK(reason("head_dim=128", "block_n=128") == "fits");
+  CHECK(reason("head_dim=128", "block_n=120").starts_with("block_n: 120 is not a wgmma shape"));
+  CHECK(reason("head_dim=128", "softmax=zero,order=qk_pv").starts_with("softmax: speculation needs an intact S"));
+  CHECK(reason("head_dim=128", "consumers=1,ping_pong=1").starts_with("ping_pong: needs two consumers"));
+  CHECK(reason("head_dim=128", "boundary=overlapped,o=over_q").starts_with("boundary: overlapped needs Q's buffer"));
+  CHECK(reason("head_dim=64,head_dim_v=128", "o=over_q").starts_with("o: 32768 bytes do not fit over Q's 16384"));
+  CHECK(reason("head_dim=128", "diagonal=trimmed").starts_with("diagonal: only a causal kernel has one"));
+  CHECK(reason("head_dim=128,causal=1", "diagonal=trimmed,block_n=64").starts_with("diagonal: trimmed needs"));
+  CHECK(reason("head_dim=128,causal=1", "diagonal=skipped,block_n=128").starts_with("diagonal: skipped needs"));
+  CHECK(reason("head_dim=256", "block_n=128").starts_with("shared memory: "));
+  CHECK(reason("head_dim=64", "block_n=256,consumers=3").starts_with("registers: about"));
+  CHECK(reason("head_dim=128", "warp_epilogue=1").starts_with("warp_epilogue: needs o = own"));
+  CHECK(reason("head_dim=128", "remember=0").starts_with("remember: only softmax zero"));
+}
+
+TEST_CASE("the edge follows from the lengths") {
+  CHECK(edge("head_dim=128,seqlen_q=4096", "block_n=128") == Edge::none);
+  CHECK(edge("head_dim=128,seqlen_q=4096", "block_n=192") == Edge::length);
+  CHECK(edge("head_dim=128,seqlen_q=4096", "block_n=192,exact_tail=1") == Edge::tail);
+  CHECK(edge("head_dim=128,seqlen_q=4001", "block_n=192,exact_tail=1") == Edge::length);
+  CHECK(edge("head_dim=128,seqlen_q=128,seqlen_k=0", "block_n=128") == Edge::length);
+  CHECK(edge("head_dim=128,seqlen_q=1000,causal=1", "block_n=128") == Edge::diagonal);
+  CHECK(edge("head_dim=128,seqlen_q=1000,seqlen_k=1128,causal=1", "block_n=128") == Edge::diagonal);
+  CHECK(edge("head_dim=128,seqlen_q=1000,seqlen_k=1129,causal=1", "block_n=128") == Edge::diagonals);
+  CHECK(edge("head_dim=128,seqlen_q=1000,causal=1", "block_n=96") == Edge::diagonals);
+  CHECK(edge("head_dim=128,seqlen_q=1000,causal=1", "block_n=64,diagonal=skipped") == Edge::diagonal);
+}
+
+TEST_CASE("a kernel serves exactly the problems that its edge allows") {
+  const KernelSpec none = specialise(kArch, parse_problem("head_dim=128,seqlen_q=4096"), parse_config("block_n=128"));
+  CHECK(serves(none, parse_problem("head_dim=128,seqlen_q=77,seqlen_k=256")));
+  CHECK_FALSE(serves(none, parse_problem("head_dim=128,seqlen_q=77,seqlen_k=257")));
+  CHECK_FALSE(serves(none, parse_problem("head_dim=128,seqlen_q=77,seqlen_k=0")));
+  CHECK_FALSE(serves(none, parse_problem("head_dim=128,seqlen_q=256,causal=1")));
+  CHECK_FALSE(serves(none, parse_problem("head_dim=128,seqlen_q=256,dtype=fp16")));
+  CHECK_FALSE(serves(none, parse_problem("head_dim=120,seqlen_q=256")));
+}
+
+TEST_CASE("the space is large, its members are distinct, and every one fits") {
+  for (const char* text : {"head_dim=128,heads=32,heads_kv=8,causal=1", "head_dim=128,heads=16", "head_dim=64,heads=32",
+                           "head_dim=64,heads=32,causal=1"}) {
+    const std::vector<Config> all = candidates(kArch, parse_problem(text));
+    CHECK(all.size() >= 100);
+    std::set<std::string> texts;
+    for (const Config& c : all) texts.insert(to_string(c));
+    CHECK(texts.size() == all.size());
+  }
+}
+
+TEST_CASE("every head dim has candidates and a default") {
+  for (int d = 8; d <= 256; d += 8)
+    for (bool causal : {false, true}) {
+      Problem p{.head_dim = d, .head_dim_v = d, .heads = 4, .heads_kv = 2, .causal = causal};
+      p.seqlen_q = 333;
+      p.seqlen_k = 777;
+      CAPTURE(d);
+      CHECK(default_config(kArch, p).family == Family::sm90);
+    }
+  Problem wide{.head_dim = 64, .head_dim_v = 256, .heads = 4, .heads_kv = 2};
+  CHECK(default_config(kArch, wide).family == Family::sm90);
+}
+
+TEST_CASE("shared memory holds what the layout says, in order and aligned") {
+  for (const Config& c : candidates(kArch, parse_problem("head_dim=80,head_dim_v=72,heads=4"))) {
+    const SharedLayout l = layout_of(specialise(kArch, parse_problem("head_dim=80,head_dim_v=72,heads=4"), c));
+    for (int at : {l.q_at, l.o_at, l.k_at, l.v_at}) REQUIRE(at % 1024 == 0);
+    REQUIRE(l.k_at >= c.q_buffers * l.q_bytes);
+    REQUIRE(l.v_at == l.k_at + c.stages * l.k_bytes);
+    REQUIRE(l.bytes <= kArch.shared_per_block);
+  }
+}
+
+TEST_CASE("the cost model orders what is plainly ordered") {
+  const Problem p = parse_problem("head_dim=128,heads=16,batch=4,seqlen_q=4096");
+  const auto total = [&](const char* text) { return estimate(kArch, p, parse_config(text)).total; };
+  CHECK(total("softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped") < total("softmax=exact,order=qk_pv"));
+  CHECK(total("softmax=exact,order=qk_pv") < total("softmax=exact,order=serial,ping_pong=0"));
+  Problem twice = p;
+  twice.batch *= 2;
+  const Config c = parse_config("block_n=128");
+  CHECK(estimate(kArch, twice, c).tensor == doctest::Approx(2 * estimate(kArch, p, c).tensor).epsilon(0.1));
+  Problem causal = p;
+  causal.causal = true;
+  const Config d = parse_config("block_n=128,grid=dynamic,diagonal=trimmed");
+  CHECK(estimate(kArch, causal, d).total < 0.65 * estimate(kArch, p, c).total);
+}

@@ -1,0 +1,43 @@
+// A compiler that makes fake cubins and counts.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "runtime/compiler.h"
+#include "tests/unit/fake_device.h"
+
+namespace attune::tests {
+
+class FakeCompiler : public runtime::Compiler {
+ public:
+  mutable std::atomic<int> compiles{0};
+  std::string fake_version = "13.0.0";
+  int spill_bytes = 0;
+  int fails = 0;  // so many of the first compiles
+  std::chrono::milliseconds takes{0};
+
+  const std::string& version() const override { return fake_version; }
+  const std::string& library() const override { return fake_version; }
+  runtime::CompileResult compile(const std::string& source, const std::vector<std::string>&, bool) const override {
+    const int number = ++compiles;
+    std::this_thread::sleep_for(takes);
+    if (number <= fails) fail(ErrorCode::compile_failed, "file.cuh:1: refused");
+    runtime::CompileResult result;
+    // Whatever entry the source declares.
+    const std::string name =
+        source.find("attune_reference_forward") != std::string::npos ? "attune_reference_forward" : "attune_forward";
+    result.cubin = fake_cubin(name);
+    result.registers = 100;
+    result.spill_stores = spill_bytes;
+    result.log = "log";
+    result.milliseconds = 1;
+    return result;
+  }
+};
+
+}  // namespace attune::tests

@@ -1,0 +1,371 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "codegen/space.h"
+#include "runtime/keys.h"
+#include "tests/unit/fake_compiler.h"
+#include "tests/unit/fake_measurer.h"
+#include "tuner/run.h"
+
+namespace attune::tuner {
+namespace {
+
+using cache::TrialStatus;
+using codegen::Config;
+
+// Refuses the builds that it is told to, by their source.
+class PickyCompiler : public tests::FakeCompiler {
+ public:
+  std::function<bool(const std::string&)> spills;
+  runtime::CompileResult compile(const std::string& source, const std::vector<std::string>& options,
+                                 bool want_ptx) const override {
+    runtime::CompileResult result = FakeCompiler::compile(source, options, want_ptx);
+    if (spills && spills(source)) result.spill_stores = 8;
+    return result;
+  }
+};
+
+cache::Store memory_store() {
+  cache::Options options;
+  options.directory.clear();
+  return cache::Store::open(std::move(options));
+}
+
+struct Fixture {
+  tests::FakeGpu gpu;
+  std::shared_ptr<PickyCompiler> compiler = std::make_shared<PickyCompiler>();
+  cache::Store store = memory_store();
+  std::stop_source stop;
+  // Head dim 256 has the smallest space, which is gone through in each of these tests.
+  Problem problem{.head_dim = 256,
+                  .head_dim_v = 256,
+                  .heads = 32,
+                  .heads_kv = 8,
+                  .causal = true,
+                  .batch = 4,
+                  .seqlen_q = 4096,
+                  .seqlen_k = 4096};
+  std::vector<Progress> progress;
+  Request request{.store = store, .problems = {problem}, .max_candidates = 12, .min_raced = 0, .compile_threads = 2};
+
+  Fixture() {
+    request.compiler = [this] { return compiler; };
+  }
+  Report tune() {
+    request.problems = request.problems.size() == 1 ? std::vector<Problem>{problem} : request.problems;
+    Hooks hooks;
+    hooks.progress = [this](const Progress& p) { progress.push_back(p); };
+    hooks.stop = stop.get_token();
+    return tune_with(request, hooks, [this](const std::string& device) {
+      return std::make_unique<tests::FakeMeasurer>(gpu, device, stop.get_token());
+    });
+  }
+  std::string plan_key(const Problem& p) const {
+    return runtime::plan_key(p, runtime::identity_text(gpu.properties), codegen::emitter_digest());
+  }
+  std::vector<cache::Trial> trials() { return store.trials(plan_key(problem)); }
+};
+
+TEST_CASE_FIXTURE(Fixture, "the fastest wins, and the store serves it") {
+  gpu.seconds = [](const Problem&, const Config& c) { return c.block_n == 64 && c.ping_pong ? 1e-3 : 1.2e-3; };
+  const Report report = tune();
+  REQUIRE(report.problems.size() == 1);
+  const ProblemReport& p = report.problems[0];
+  CHECK(p.outcome == Outcome::tuned);
+  REQUIRE(p.winner);
+  const Config won = codegen::parse_config(p.winner->config);
+  CHECK(won.block_n == 64);
+  CHECK(won.ping_pong);
+  CHECK(p.winner->median == doctest::Approx(1e-3).epsilon(0.01));
+  CHECK(p.winner->samples >= 15);
+  CHECK(p.winner->low <= p.winner->median);
+  CHECK(p.winner->median <= p.winner->high);
+  CHECK(p.tflops == doctest::Approx(flops(problem) / p.winner->median * 1e-12));
+  CHECK(p.share_of_limit > 0);
+  REQUIRE(p.heuristic);
+  CHECK(p.over_heuristic == doctest::Approx(p.heuristic->median / p.winner->median));
+  CHECK(p.counts.selected >= 12);
+  CHECK(p.counts.built == p.counts.selected);
+  CHECK(p.counts.raced == p.counts.built);
+  CHECK(p.counts.finalists <= 10);
+  CHECK(p.conditions.sm_mhz == 1755);
+  CHECK(p.conditions.throttle == std::vector<std::string>{"power cap"});
+  CHECK(report.kernels == p.counts.selected);
+  CHECK(report.complete() == 1);
+
+  const auto winner = store.winner(plan_key(problem));
+  REQUIRE(winner);
+  CHECK(winner->config == p.winner->config);
+  CHECK(winner->session_finished);
+  CHECK(winner->regime == kBurst);
+  CHECK(winner->environment.find("driver=580.1,cuda=13000,nvrtc=13.0.0,emitter=") == 0);
+  CHECK(winner->errors.find("\"gate\"") != std::string::npos);
+  CHECK(winner->errors.find("\"conditions\"") != std::string::npos);
+  CHECK(store.find_kernel(winner->build_key));
+  // Everybody was timed briefly, few in the finals.
+  std::size_t brief = 0, burst = 0;
+  for (const cache::Trial& trial : trials()) (trial.regime == kBrief ? brief : burst) += 1;
+  CHECK(brief >= 12);
+  CHECK(burst == static_cast<std::size_t>(p.counts.finalists));
+  for (const tuner::RaceOptions& o : gpu.options) CHECK(o.run_seconds == 0);
+  CHECK(gpu.options.back().turns * gpu.options.back().launches >= 15);
+  CHECK(gpu.options.back().rest_seconds > 0);
+  CHECK(progress.back().phase == Phase::done);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a tie is broken by the configs' texts, and the ties are kept") {
+  gpu.seconds = [](const Problem&, const Config&) { return 1e-3; };
+  const Report report = tune();
+  const ProblemReport& p = report.problems[0];
+  REQUIRE(p.winner);
+  CHECK(!p.ties.empty());
+  for (const Timing& t : p.ties) CHECK(p.winner->config < t.config);
+}
+
+TEST_CASE_FIXTURE(Fixture, "what spills, is wrong, hangs or crashes never wins and is on record") {
+  compiler->spills = [](const std::string& source) { return source.find("softmax=first_max") != std::string::npos; };
+  gpu.gate = [](const Config& c) { return c.block_n == 64 ? TrialStatus::wrong : TrialStatus::ok; };
+  gpu.check = [](const Config& c) { return c.block_n == 80 ? TrialStatus::timeout : TrialStatus::ok; };
+  gpu.race = [](const Config& c) { return c.ping_pong ? TrialStatus::crashed : TrialStatus::ok; };
+  request.max_candidates = 60;
+  const Report report = tune();
+  const ProblemReport& p = report.problems[0];
+  REQUIRE(p.winner);
+  CHECK(p.counts.wrong > 0);
+  CHECK(p.counts.timeout > 0);
+  CHECK(p.counts.crashed > 0);
+  const Config won = codegen::parse_config(p.winner->config);
+  CHECK(won.block_n == 48);
+  CHECK(!won.ping_pong);
+  int bad = 0;
+  for (const cache::Trial& t : trials()) {
+    if (t.status == TrialStatus::ok) continue;
+    ++bad;
+    CHECK(!t.reason.empty());
+  }
+  CHECK(bad == p.counts.rejected + p.counts.wrong + p.counts.timeout + p.counts.crashed);
+  CHECK(store.list_quarantine().size() == static_cast<std::size_t>(p.counts.timeout + p.counts.crashed));
+
+  // In the same environment a quarantined build is not run again, not even for another length.
+  Problem other = problem;
+  other.seqlen_q = other.seqlen_k = 2048;
+  problem = other;
+  gpu.check = {};
+  gpu.race = {};
+  const Report second = tune();
+  CHECK(second.problems[0].counts.quarantined > 0);
+  CHECK(second.problems[0].counts.timeout == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "what is known is not measured again, unless that is asked for") {
+  tune();
+  const int races = gpu.races;
+  const Report again = tune();
+  CHECK(again.problems[0].outcome == Outcome::known);
+  CHECK(again.complete() == 1);
+  REQUIRE(again.problems[0].winner);
+  CHECK(again.problems[0].tflops > 0);
+  CHECK(gpu.races == races);
+  request.force = true;
+  CHECK(tune().problems[0].outcome == Outcome::kept);
+  CHECK(gpu.races > races);
+}
+
+TEST_CASE_FIXTURE(Fixture, "the incumbent stays unless it is clearly beaten") {
+  // Ties by nature: a first run takes the first text of its few finalists.
+  gpu.seconds = [](const Problem&, const Config& c) { return c.block_n == 64 ? 1e-3 : 1.001e-3; };
+  gpu.noise = 1e-5;
+  const std::string first = tune().problems[0].winner->config;
+  request.force = true;
+  SUBCASE("a tie within the noise") {
+    gpu.noise = 0.01;
+    gpu.seconds = [&](const Problem&, const Config& c) { return codegen::to_string(c) == first ? 1.002e-3 : 1e-3; };
+    const ProblemReport p = tune().problems[0];
+    CHECK(p.outcome == Outcome::kept);
+    CHECK(p.winner->config == first);
+    CHECK(store.winner(plan_key(problem))->config == first);
+    CHECK(store.winner(plan_key(problem))->session == p.session);
+  }
+  SUBCASE("clearly beaten") {
+    gpu.seconds = [&](const Problem&, const Config& c) { return codegen::to_string(c) == first ? 1.1e-3 : 1e-3; };
+    const ProblemReport p = tune().problems[0];
+    CHECK(p.outcome == Outcome::tuned);
+    CHECK(p.winner->config != first);
+    CHECK(store.winner(plan_key(problem))->config == p.winner->config);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "after a change of driver the top few are raced again") {
+  request.max_candidates = 40;
+  const Report before = tune();
+  gpu.limits.driver = "590.2";
+  gpu.raced.clear();
+  const Report after = tune();
+  CHECK(after.problems[0].outcome == Outcome::kept);
+  CHECK(after.problems[0].session != before.problems[0].session);
+  CHECK(after.problems[0].counts.selected <= 17);
+  CHECK(store.winner(plan_key(problem))->environment.find("driver=590.2") == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "more are selected while too few pass the compiler") {
+  compiler->spills = [](const std::string& source) { return source.find("ping_pong=1") != std::string::npos; };
+  request.max_candidates = 20;
+  request.min_raced = 15;
+  const Report report = tune();
+  CHECK(report.problems[0].counts.rejected > 0);
+  CHECK(report.problems[0].counts.selected > 21);
+  CHECK(report.problems[0].counts.raced >= 15);
+  // The cache remembers the refusals: nothing is compiled twice.
+  const int compiles = compiler->compiles;
+  request.force = true;
+  tune();
+  CHECK(compiler->compiles.load() <= compiles + 2);  // helpers and perhaps the reference
+}
+
+TEST_CASE_FIXTURE(Fixture, "problems share kernels") {
+  request.max_candidates = 20;
+  request.problems.clear();
+  for (std::int64_t length = 512; length <= 16384; length *= 2) {
+    Problem p = problem;
+    p.batch = 16384 / length;
+    p.seqlen_q = p.seqlen_k = length;
+    request.problems.push_back(p);
+  }
+  request.problems.push_back(request.problems.front());  // twice is once
+  const Report report = tune();
+  REQUIRE(report.problems.size() == 6);
+  CHECK(report.complete() == 6);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(report.problems[i].problem == request.problems[i]);
+  CHECK(report.kernels < 3 * 20);
+  CHECK(gpu.gates == report.kernels);  // once a kernel
+}
+
+TEST_CASE_FIXTURE(Fixture, "a stop leaves a usable cache, and the next run goes on") {
+  int races = 0;
+  gpu.on_call = [&](const std::string& what) {
+    if (what == "race" && ++races == 2) stop.request_stop();
+  };
+  const Report cut = tune();
+  CHECK(cut.interrupted);
+  CHECK(cut.problems[0].outcome == Outcome::partial);
+  REQUIRE(cut.problems[0].winner);
+  const auto winner = store.winner(plan_key(problem));
+  REQUIRE(winner);
+  CHECK(!winner->session_finished);
+  CHECK(winner->regime == kBrief);
+
+  stop = {};
+  gpu.on_call = {};
+  const int checks = gpu.checks;
+  const Report report = tune();
+  const ProblemReport& p = report.problems[0];
+  CHECK(p.outcome == Outcome::tuned);
+  CHECK(p.session == cut.problems[0].session);
+  CHECK(p.counts.resumed == p.counts.raced);
+  CHECK(gpu.checks == checks);
+  CHECK(report.compiled == 0);
+  CHECK(store.winner(plan_key(problem))->regime == kBurst);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a stop while compiling ends soon") {
+  compiler->takes = std::chrono::milliseconds(30);
+  gpu.on_call = [&](const std::string&) { stop.request_stop(); };
+  request.max_candidates = 100;
+  const Report report = tune();
+  CHECK(report.interrupted);
+  CHECK(report.problems[0].outcome == Outcome::failed);
+  CHECK(report.seconds < 2);
+  CHECK(compiler->compiles < 20);
+}
+
+TEST_CASE_FIXTURE(Fixture, "the budget ends the compiling and the race") {
+  compiler->takes = std::chrono::milliseconds(20);
+  request.max_candidates = 100;
+  request.seconds = 0.6;
+  const Report report = tune();
+  const ProblemReport& p = report.problems[0];
+  CHECK(p.counts.unbuilt > 0);
+  CHECK(p.winner);
+  CHECK(report.seconds < 3);
+}
+
+TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime is served") {
+  request.sustained = true;
+  const Report report = tune();
+  CHECK(report.problems[0].outcome == Outcome::tuned);
+  REQUIRE(report.problems[0].sustained);
+  CHECK(gpu.options.back().run_seconds == doctest::Approx(0.2));
+  CHECK(store.winner(plan_key(problem))->regime == kSustained);
+  const int races = gpu.races;
+  CHECK(tune().problems[0].outcome == Outcome::known);
+  CHECK(gpu.races == races);
+}
+
+TEST_CASE_FIXTURE(Fixture, "explicit configs are raced as they are, beside the default") {
+  const std::vector<Config> all = codegen::candidates(runtime::arch_of(gpu.properties), problem);
+  const std::string config = codegen::to_string(all.back());
+  request.configs = {config};
+  const Report report = tune();
+  CHECK(report.problems[0].counts.selected == 2);
+  CHECK(std::count(gpu.raced.begin(), gpu.raced.end(), config) > 0);
+  request.configs = {"block_n=7"};
+  CHECK_THROWS_AS(tune(), Error);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a hardware fault stops that device and stores nothing") {
+  gpu.failing_devices = {"0"};
+  CHECK_THROWS_AS(tune(), HardwareFailure);
+  CHECK(trials().empty());
+  // Another device takes the work over.
+  request.devices = {"0", "1"};
+  const Report report = tune();
+  CHECK(report.problems[0].outcome == Outcome::tuned);
+}
+
+TEST_CASE_FIXTURE(Fixture, "shards cover all problems, each once") {
+  request.problems.clear();
+  for (int heads : {8, 16, 24, 32, 40}) {
+    Problem p = problem;
+    p.heads = heads;
+    request.problems.push_back(p);
+  }
+  request.max_candidates = 2;
+  std::vector<int> heads;
+  for (int index = 0; index < 2; ++index) {
+    request.shard = {index, 2};
+    for (const ProblemReport& p : tune().problems) heads.push_back(p.problem.heads);
+  }
+  CHECK(heads == std::vector<int>{8, 24, 40, 16, 32});
+}
+
+TEST_CASE_FIXTURE(Fixture, "bad requests are refused by name") {
+  const auto refusal = [&](const std::function<void(Request&)>& spoil) -> std::string {
+    Request bad = request;
+    spoil(bad);
+    try {
+      tune_with(bad, {},
+                [&](const std::string& d) { return std::make_unique<tests::FakeMeasurer>(gpu, d, std::stop_token()); });
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "accepted";
+  };
+  CHECK(refusal([](Request& r) { r.problems.clear(); }) == "problems: none (allowed: 1 and more)");
+  CHECK(refusal([](Request& r) { r.seconds = 0; }) == "seconds: 0 (allowed: above 0)");
+  CHECK(refusal([](Request& r) { r.max_candidates = 0; }) == "max_candidates: 0 (allowed: 1 and more)");
+  CHECK(refusal([](Request& r) { r.shard = {2, 2}; }) == "shard: 2/2 (allowed: 0 <= index < count)");
+  CHECK(refusal([](Request& r) { r.problems[0].head_dim = 129; }).find("head_dim") == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "without NVRTC nothing is started") {
+  request.compiler = []() -> std::shared_ptr<const runtime::Compiler> { fail(ErrorCode::unsupported, "no NVRTC"); };
+  CHECK_THROWS_AS(tune(), Error);
+  CHECK(gpu.opened == 0);
+}
+
+}  // namespace
+}  // namespace attune::tuner

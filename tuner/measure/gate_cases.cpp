@@ -1,0 +1,73 @@
+#include "tuner/measure/gate_cases.h"
+
+#include <algorithm>
+
+namespace attune::tuner {
+namespace {
+
+// Not a multiple of 8, of any block_m or of any block_n.
+constexpr std::int64_t kRaggedQ = 317;
+
+std::vector<Scores> all_scores() {
+  return {{.name = "plain"},
+          {.name = "sd 10", .sd = 10},
+          {.name = "sd 30", .sd = 30},
+          {.name = "sd 60", .sd = 60},
+          {.name = "outliers of 200", .outlier = 200},
+          {.name = "shifted by -12", .shift = -12},
+          {.name = "shifted by 40", .shift = 40}};
+}
+
+}  // namespace
+
+std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec) {
+  Problem base{.dtype = spec.dtype,
+               .head_dim = spec.head_dim,
+               .head_dim_v = spec.head_dim_v,
+               .heads = 4,
+               .heads_kv = 2,
+               .causal = spec.causal,
+               .batch = 2};
+  std::vector<GateShape> shapes;
+  const auto add = [&](std::int64_t seqlen_q, std::int64_t seqlen_k) {
+    Problem p = base;
+    p.seqlen_q = seqlen_q;
+    p.seqlen_k = seqlen_k;
+    if (seqlen_k < 0 || !codegen::serves(spec, p)) return;
+    shapes.push_back({p, shapes.empty() ? all_scores() : std::vector<Scores>{{.name = "plain"}}});
+  };
+  const std::int64_t n = std::max(spec.config.block_n, 16);
+  if (!spec.causal) {
+    add(kRaggedQ, 3 * n);
+    add(kRaggedQ, 2 * n + spec.tail);
+    add(kRaggedQ, 2 * n + 37);  // any length
+    add(61, n);
+    add(61, spec.tail);
+    add(61, 5);
+    add(61, 0);
+  } else {
+    add(kRaggedQ, kRaggedQ);
+    add(kRaggedQ, kRaggedQ + n);
+    add(kRaggedQ, kRaggedQ - n);  // the first n rows see nothing
+    add(kRaggedQ, kRaggedQ + 37);
+    add(kRaggedQ, kRaggedQ - 45);
+    add(61, 0);
+  }
+  return shapes;
+}
+
+std::vector<Outlier> outliers_of(const Problem& problem) {
+  std::vector<Outlier> planted;
+  const std::int64_t rows = problem.seqlen_q, keys = problem.seqlen_k;
+  for (const std::int64_t row : {rows / 3, 2 * rows / 3, rows - 1}) {
+    const std::int64_t visible = problem.causal ? std::min(keys, row + 1 + keys - rows) : keys;
+    if (visible < 4) continue;
+    // In the first, a middle and the last block that the row meets; never the same key twice.
+    const std::int64_t key = planted.empty() ? visible / 7 : planted.size() == 1 ? visible / 2 : visible - 1;
+    if (std::none_of(planted.begin(), planted.end(), [&](const Outlier& o) { return o.key == key; }))
+      planted.push_back({row, key});
+  }
+  return planted;
+}
+
+}  // namespace attune::tuner

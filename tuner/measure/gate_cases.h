@@ -1,0 +1,42 @@
+// The small problems on which every kernel must be right before it may be timed.
+#pragma once
+
+#include <attune/problem.h>
+
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_spec.h"
+
+namespace attune::tuner {
+
+/// What the numbers of a gate case look like. Scores are multiplied by 1 / sqrt(head_dim).
+struct Scores {
+  std::string name;    ///< "plain", "sd 30", ...
+  double sd = 1;       ///< standard deviation of the scores, in nats: Q is scaled
+  double outlier = 0;  ///< score that single keys reach, in nats; 0: none
+  double shift = 0;    ///< added to every score, in nats: the softmax does not change, its exponents do
+
+  bool operator==(const Scores&) const = default;
+};
+
+struct GateShape {
+  Problem problem;
+  std::vector<Scores> scores;
+};
+
+/// Blocks of a persistent grid in the gate: few, so that each computes many tiles and meets every boundary.
+inline constexpr int kGateWorkers = 3;
+
+/// Ragged lengths that the spec serves (its shortest among them, fully masked rows where it allows them), grouped
+/// heads, a batch; the first shape with wide, shifted and outlying scores too. Every shape passes codegen::serves(spec,
+/// ...).
+std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec);
+
+/// The keys that hold an outlier for query row `row`, one for each planted row: (row, key) within one head.
+struct Outlier {
+  std::int64_t row, key;
+};
+std::vector<Outlier> outliers_of(const Problem& problem);
+
+}  // namespace attune::tuner
