@@ -261,12 +261,19 @@ class DriverDevice : public Device {
     const std::array<cuuint64_t, 4> dims{g.dims[0], g.dims[1], g.dims[2], g.dims[3]};
     const std::array<cuuint64_t, 3> strides{g.strides[0], g.strides[1], g.strides[2]};
     const std::array<cuuint32_t, 4> box{64, g.box_rows, 1, 1};
-    const CUresult result = driver_.cuTensorMapEncodeTiled(
-        reinterpret_cast<CUtensorMap*>(map),
-        g.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-        const_cast<void*>(base), dims.data(), strides.data(), box.data(), kElementStrides.data(),
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto build = [&] {
+      return driver_.cuTensorMapEncodeTiled(
+          reinterpret_cast<CUtensorMap*>(map),
+          g.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
+          const_cast<void*>(base), dims.data(), strides.data(), box.data(), kElementStrides.data(),
+          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CUresult result = build();
+    if (result == CUDA_ERROR_INVALID_CONTEXT) [[unlikely]] {
+      const Scope scope(driver_, context_);
+      result = build();
+    }
     if (result != CUDA_SUCCESS) [[unlikely]] {
       driver_.raise(result, "cuTensorMapEncodeTiled",
                     fmt::format("dims {}x{}x{}x{}, strides {}, {}, {} bytes, box 64x{}, address {}", dims[0], dims[1],
@@ -274,8 +281,16 @@ class DriverDevice : public Device {
     }
   }
   void replace_base(TensorMap* map, const void* base) override {
-    driver_.check(driver_.cuTensorMapReplaceAddress(reinterpret_cast<CUtensorMap*>(map), const_cast<void*>(base)),
-                  "cuTensorMapReplaceAddress");
+    const auto replace = [&] {
+      return driver_.cuTensorMapReplaceAddress(reinterpret_cast<CUtensorMap*>(map), const_cast<void*>(base));
+    };
+    CUresult result = replace();
+    // As for launches: a thread without a context is rare, so it is found out rather than asked about.
+    if (result == CUDA_ERROR_INVALID_CONTEXT) [[unlikely]] {
+      const Scope scope(driver_, context_);
+      result = replace();
+    }
+    driver_.check(result, "cuTensorMapReplaceAddress");
   }
 
   PointerKind pointer_kind(const void* pointer) override {

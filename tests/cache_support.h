@@ -120,7 +120,7 @@ inline bool can_mount(const char* what) {
   TemporaryFolder folder;
   const pid_t child = start_process([&] { return mount_small_disk(folder.path(), "size=64k") ? 0 : 1; });
   const bool can = wait_for(child) == 0;
-  if (!can) MESSAGE("SKIPPED: ", what, " is NOT tested: it takes root, or the right to mount a tmpfs");
+  if (!can) MESSAGE("SKIPPED: ", std::string(what), " is NOT tested: it takes root, or the right to mount a tmpfs");
   return can;
 }
 

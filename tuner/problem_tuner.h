@@ -36,8 +36,7 @@ struct RunContext {
 /// Used from one thread at a time.
 class ProblemTuner {
  public:
-  /// `leading`: the first of those that can share kernels with it; only such a problem has more compiled when too few
-  /// pass.
+  /// `leading`: the first of those that can share kernels with it; it alone has more compiled when too few pass.
   ProblemTuner(RunContext& run, const Problem& problem, bool leading);
 
   /// Tuned before, in this environment: there is nothing to do.
@@ -97,7 +96,7 @@ class ProblemTuner {
   std::vector<Candidate*> keep(const std::vector<Candidate*>& from, std::size_t count) const;
   std::vector<Candidate*> finalists(const std::vector<Candidate*>& from) const;
   bool finals(Measurer& measurer, std::vector<Candidate*> entrants, const StopCondition& stop);
-  void sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants);
+  bool sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants, const StopCondition& stop);
   /// Ranks what was measured together, and commits it; the incumbent keeps its place unless it was clearly beaten.
   void commit(const std::vector<Candidate*>& entrants, const std::vector<RaceResult>& results, const char* regime,
               const Conditions& conditions);

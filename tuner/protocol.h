@@ -9,7 +9,6 @@
 //   {"cmd":"gate","id":I,"spec":S,"key":K}       -> {"begin":I} {"done":JUDGEMENT}
 //   {"cmd":"problem","problem":P}                -> {"done":{"sets":N}}   forgets the entrants of the problem before
 //   {"cmd":"load","id":I,"spec":S,"config":C,"key":K} -> {"done":{}}
-//   {"cmd":"unload","ids":[I,...]}               -> {"done":{}}
 //   {"cmd":"check","id":I}                       -> {"begin":I} {"done":JUDGEMENT}
 //   {"cmd":"race","ids":[...],OPTIONS}           -> ( {"begin":I} {"samples":I,"turn":T,"seconds":[...]} )*
 //   {"done":READINGS}

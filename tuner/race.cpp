@@ -188,7 +188,11 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     report_.message = "the budget ended before the finals";
     return;
   }
-  if (run_.request.sustained) sustained_finals(measurer, still_in(field));
+  if (run_.request.sustained && !sustained_finals(measurer, still_in(field), stop)) {
+    report_.outcome = Outcome::partial;
+    report_.message = "the budget ended before the sustained race";
+    return;
+  }
   log_.finish();
   report_.outcome = Outcome::tuned;
 }
@@ -216,8 +220,11 @@ bool ProblemTuner::finals(Measurer& measurer, std::vector<Candidate*> entrants, 
   return true;
 }
 
-void ProblemTuner::sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants) {
-  const RaceOptions options = options_for(Round::sustained, launch_seconds(entrants));
+bool ProblemTuner::sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants,
+                                    const StopCondition& stop) {
+  const double each = launch_seconds(entrants);
+  const RaceOptions options = options_for(Round::sustained, each);
+  if (expected_seconds(options, entrants.size(), each) > stop.seconds_left()) return false;
   std::map<int, RaceResult> results;
   const RaceReadings readings = run_round(measurer, entrants, options, Phase::sustained,
                                           [&](Candidate& c, const RaceResult& result) { results[c.id] = result; });
@@ -228,7 +235,9 @@ void ProblemTuner::sustained_finals(Measurer& measurer, const std::vector<Candid
     ended.push_back(c);
     ordered.push_back(results[c->id]);
   }
-  if (!ended.empty()) commit(ended, ordered, kSustained, conditions_of(readings, ordered));
+  if (ended.empty()) return false;
+  commit(ended, ordered, kSustained, conditions_of(readings, ordered));
+  return true;
 }
 
 void ProblemTuner::commit(const std::vector<Candidate*>& entrants, const std::vector<RaceResult>& results,

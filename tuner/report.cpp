@@ -134,7 +134,7 @@ std::string progress_line(const Progress& p) {
       line += ")";
     }
   }
-  if (p.phase != Phase::done) line += fmt::format("  {} left", minutes(p.seconds_left));
+  if (p.phase != Phase::done && p.phase != Phase::starting) line += fmt::format("  {} left", minutes(p.seconds_left));
   return line;
 }
 

@@ -111,7 +111,7 @@ struct Progress {
   double share_of_limit = 0;  ///< likewise, of the best config's cost-model limit
   double over_heuristic = 0;  ///< likewise; 0: the heuristic's config was not timed yet
   double seconds = 0;         ///< since the start
-  double seconds_left = 0;    ///< estimate, never beyond the budget
+  double seconds_left = 0;    ///< estimate, never beyond the budget; 0 while starting
 };
 
 /// "tuning d128 causal 4x4096  142/188  best 701 TFLOP/s (88% of the limit, 1.11x heuristic)  0:14 left"

@@ -6,12 +6,6 @@
 
 namespace attune::tuner {
 
-/// Code of the kernels that measuring needs beside the candidates.
-struct ToolCode {
-  std::shared_ptr<const std::string> helpers;
-  std::map<std::string, std::shared_ptr<const std::string>> references;  ///< by text of the spec
-};
-
 Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFactory& make_measurer);
 
 }  // namespace attune::tuner

@@ -9,20 +9,25 @@
 
 namespace attune::tuner {
 
-/// Hands out configs of distinct kernels, in batches, each config once. Not thread-safe.
+/// Texts of kernels (codegen::kernel_part).
+using KernelTexts = std::set<std::string>;
+
+/// Hands out configs in batches, each config once. Not thread-safe.
 class Searcher {
  public:
   virtual ~Searcher() = default;
-  /// The next configs, at most `count`; none: there are no more. `preferred` holds kernels (codegen::kernel_part) that
-  /// will be compiled for other problems anyway.
-  virtual std::vector<codegen::Config> next(std::size_t count, const std::set<std::string>& preferred) = 0;
+  /// The next configs, at most `count`; none: there are no more. `preferred` holds kernels that are compiled for other
+  /// problems anyway.
+  virtual std::vector<codegen::Config> next(std::size_t count, const KernelTexts& preferred) = 0;
+  /// The next configs whose kernels are among `kernels`.
+  virtual std::vector<codegen::Config> next_among(std::size_t count, const KernelTexts& kernels) = 0;
   /// Configs that pass the rules, handed out or not.
   virtual std::size_t space() const = 0;
 };
 
-/// By the cost model. Its estimates are rough, so every batch holds the best few of every kind (softmax, consumers,
-/// block_n,
-/// ...) before it is filled up by rank; of that filling, up to two thirds are taken from `preferred` first.
+/// By the cost model, one config a kernel. The model's estimates are rough, so every batch holds the best few of every
+/// kind (of softmax, consumers, block_n and so on) before it is filled up by rank; of that filling, up to two thirds
+/// are taken from `preferred` first.
 class RankedSearcher : public Searcher {
  public:
   RankedSearcher(const Arch& arch, const Problem& problem);

@@ -19,8 +19,7 @@ Interval median_interval(std::vector<double> samples);
 
 /// Takes out what is common to all entrants of a turn, such as a clock that falls while the chip warms up.
 /// [entrant][turn] -> samples; each turn's samples are divided by the factor by which that turn was slower than the
-/// middle one, taken as the median over the entrants. A race with fewer than two turns or two entrants is left as it
-/// is.
+/// middle one, taken as the median over the entrants. Fewer than two turns or entrants are left alone.
 std::vector<std::vector<double>> without_drift(const std::vector<std::vector<std::vector<double>>>& turns);
 
 }  // namespace attune::tuner

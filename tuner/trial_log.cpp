@@ -4,6 +4,7 @@
 
 #include "codegen/kernel_spec.h"
 #include "runtime/keys.h"
+#include "tuner/tuner.h"
 
 namespace attune::tuner {
 
@@ -68,7 +69,7 @@ void TrialLog::failed(const std::string& config, const std::string& build_key, T
   cache::Trial trial;
   trial.config = config;
   trial.build_key = build_key;
-  trial.regime = "brief";
+  trial.regime = kBrief;
   trial.status = status;
   trial.reason = reason;
   if (!errors.is_null()) trial.errors = errors.dump();

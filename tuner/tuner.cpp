@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "tuner/environment.h"
+#include "tuner/forecast.h"
 #include "tuner/kernel_pool.h"
 #include "tuner/problem_tuner.h"
 #include "tuner/run.h"
@@ -55,6 +56,12 @@ std::vector<Problem> share_of(const Request& request) {
       mine.push_back(all[i]);
   return mine;
 }
+
+// Code of the kernels that measuring needs beside the candidates.
+struct ToolCode {
+  std::shared_ptr<const std::string> helpers;
+  std::map<std::string, std::shared_ptr<const std::string>> references;  // by text of the spec
+};
 
 std::string reference_code(const runtime::Compiler& compiler, runtime::Builder& builder,
                            const codegen::KernelSpec& spec) {
@@ -152,6 +159,7 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
   Report report;
   if (problems.empty()) return report;
 
+  Forecast forecast;
   std::mutex progress_mutex;
   Progress shown;
   shown.problem = problems.front();
@@ -164,7 +172,8 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
     full.problem_index = static_cast<int>(at - problems.begin());
     full.problems = static_cast<int>(problems.size());
     full.seconds = stop.elapsed();
-    full.seconds_left = stop.seconds_left();
+    if (progress.phase != Phase::starting)
+      full.seconds_left = std::min(forecast.seconds_left(full), stop.seconds_left());
     hooks.progress(full);
   };
   show(shown);
@@ -209,6 +218,7 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     preparations[i].get();
     unknown[i]->select(preferred);
+    forecast.expect(unknown[i]->report().problem, unknown[i]->weight());
   }
 
   Failures failures;

@@ -216,6 +216,40 @@ TEST_CASE("many processes make the cache at the same time") {
   }
 }
 
+TEST_CASE("a disk that damages one database after another is given up") {
+  TemporaryFolder folder;
+  Store store = Store::open(options_for(folder.path()));
+  for (int round = 0; round < 6; ++round) {
+    CAPTURE(round);
+    store.put_kernel(key_of(std::to_string(round)), "cubin", "");
+    wait_for(start_process([&] {
+      write_bytes(folder.path() + kFile, blob_of("garbage", 90'000));
+      std::filesystem::remove(folder.path() + kFile + "-wal");
+      return 0;
+    }));
+    use_everything(store);
+  }
+  CHECK(store.stats().quarantined == 3);
+  CHECK_FALSE(store.stats().on_disk);
+}
+
+TEST_CASE("damage in the other file of a merge is no reason to set this one aside") {
+  TemporaryFolder folder;
+  fill(folder / "other");
+  std::string bytes = read_bytes(folder / "other/cache-v1.sqlite");
+  // Behind the pages of the schema, so that it is met while rows are copied and not when the file is opened.
+  REQUIRE(bytes.size() > 250'000);
+  bytes.replace(120'000, 130'000, blob_of("garbage", 130'000));
+  write_bytes(folder / "other/cache-v1.sqlite", bytes);
+  fill(folder / "ours");
+  Store store = Store::open(options_for(folder / "ours"));
+  CHECK_THROWS_AS(store.merge(folder / "other/cache-v1.sqlite"), Error);
+  CHECK(store.stats().faults == 0);
+  CHECK(store.stats().quarantined == 0);
+  CHECK(store.find_kernel(key_of("1")));
+  CHECK(store.verify().problems.empty());
+}
+
 TEST_CASE("a database of a later version is left untouched") {
   TemporaryFolder folder;
   fill(folder.path());

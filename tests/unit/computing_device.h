@@ -133,8 +133,12 @@ class ComputingDevice : public FakeDevice {
     const auto* const words = *static_cast<const std::uint32_t**>(a[0]);
     const std::uint64_t count = *static_cast<std::uint64_t*>(a[1]);
     const std::uint32_t half = *static_cast<std::uint32_t*>(a[2]);
-    auto* const result = *static_cast<std::uint64_t**>(a[3]);
-    for (std::uint64_t i = 0; i < count; ++i) *result += ((words[i] & 0xffff) == half) + ((words[i] >> 16) == half);
+    const bool whole = *static_cast<std::int32_t*>(a[3]) != 0;
+    auto* const result = *static_cast<std::uint64_t**>(a[4]);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const bool low = (words[i] & 0xffff) == half, high = (words[i] >> 16) == half;
+      *result += whole ? 2 * (low && high) : low + high;
+    }
   }
 
   static void compare_rows(const tuner::CompareParams& p, unsigned blocks) {

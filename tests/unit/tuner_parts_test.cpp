@@ -9,6 +9,9 @@
 
 #include "base/error.h"
 #include "runtime/compiler.h"
+#include "runtime/tune_hook.h"
+#include "tests/unit/fake_device.h"
+#include "tuner/forecast.h"
 #include "tuner/halving.h"
 #include "tuner/measure/accuracy.h"
 #include "tuner/measure/gate_cases.h"
@@ -17,9 +20,17 @@
 #include "tuner/shard.h"
 #include "tuner/statistics.h"
 #include "tuner/stop_condition.h"
+#include "tuner/tuner.h"
+#include "tuner/worker_path.h"
 
 namespace attune::tuner {
 namespace {
+
+cache::Store memory_store() {
+  cache::Options options;
+  options.directory.clear();
+  return cache::Store::open(std::move(options));
+}
 
 const Problem kCausal{.heads = 32, .heads_kv = 8, .causal = true, .batch = 1, .seqlen_q = 16384, .seqlen_k = 16384};
 
@@ -323,6 +334,44 @@ TEST_CASE("shards") {
   setenv("SLURM_PROCID", "two", 1);
   CHECK_THROWS_AS(shard_from_environment(), Error);
   clear();
+}
+
+TEST_CASE("a forecast falls as the work is done") {
+  Forecast forecast;
+  Problem other = kCausal;
+  other.heads = 8;
+  forecast.expect(kCausal, 10);
+  forecast.expect(other, 4);
+  Progress p;
+  p.problem = kCausal;
+  p.phase = Phase::compiling;
+  p.done = 1;
+  p.total = 4;
+  p.seconds = 5;
+  CHECK(forecast.seconds_left(p) == doctest::Approx(15 + 14));
+  p.phase = Phase::finals;
+  p.done = p.total;
+  CHECK(forecast.seconds_left(p) == doctest::Approx(4));
+  p.problem = other;
+  p.phase = Phase::checking;
+  p.done = 0;
+  CHECK(forecast.seconds_left(p) == doctest::Approx(4));
+}
+
+TEST_CASE("the worker's path may be given, and must then be a program") {
+  setenv("ATTUNE_WORKER", "/bin/sh", 1);
+  CHECK(find_worker() == "/bin/sh");
+  setenv("ATTUNE_WORKER", "/nowhere/worker", 1);
+  try {
+    install_tune_hook();
+    runtime::tune_hook()->tune({kCausal, std::make_shared<tests::FakeDevice>(), memory_store()}, {});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::not_found);
+    CHECK(error.what() == std::string("ATTUNE_WORKER: '/nowhere/worker' is no executable file"));
+  }
+  runtime::register_tune_hook(nullptr);
+  unsetenv("ATTUNE_WORKER");
 }
 
 TEST_CASE("a progress line") {

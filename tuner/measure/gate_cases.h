@@ -29,8 +29,7 @@ struct GateShape {
 inline constexpr int kGateWorkers = 3;
 
 /// Ragged lengths that the spec serves (its shortest among them, fully masked rows where it allows them), grouped
-/// heads, a batch; the first shape with wide, shifted and outlying scores too. Every shape passes codegen::serves(spec,
-/// ...).
+/// heads, a batch; the first shape with wide, shifted and outlying scores too. The spec serves every shape.
 std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec);
 
 /// The keys that hold an outlier for query row `row`, one for each planted row: (row, key) within one head.

@@ -46,10 +46,12 @@ void Helpers::fill_normal(void* out, std::uint64_t count, std::uint64_t seed, fl
   launch(fill_, blocks_for(count), kThreads, arguments, stream);
 }
 
-void Helpers::count_poison(const void* words, std::uint64_t word_count, std::uint64_t* result, runtime::Stream stream) {
+void Helpers::count_poison(const void* words, std::uint64_t word_count, PoisonUnit unit, std::uint64_t* result,
+                           runtime::Stream stream) {
   if (word_count == 0) return;
   std::uint32_t half = kPoison;
-  void* arguments[] = {&words, &word_count, &half, &result};
+  std::int32_t whole = unit == PoisonUnit::word;
+  void* arguments[] = {&words, &word_count, &half, &whole, &result};
   launch(count_, blocks_for(word_count), kThreads, arguments, stream);
 }
 

@@ -45,12 +45,15 @@ extern "C" __global__ void attune_fill_normal(u16* out, u64 count, u64 seed, flo
   }
 }
 
-// How many of the 16-bit halves of `words` equal `half`.
-extern "C" __global__ void attune_count_halves(const unsigned* words, u64 count, unsigned half, u64* result) {
+// How many of the 16-bit halves of `words` equal `half`; with `whole`, only those of words that consist of it: the lower half
+// of a float32 may be any pattern.
+extern "C" __global__ void attune_count_halves(const unsigned* words, u64 count, unsigned half, int whole,
+                                               u64* result) {
   u64 found = 0;
   for (u64 i = thread_index(); i < count; i += thread_count()) {
     const unsigned word = words[i];
-    found += ((word & 0xffff) == half) + ((word >> 16) == half);
+    const bool low = (word & 0xffff) == half, high = (word >> 16) == half;
+    found += whole ? 2 * (low && high) : low + high;
   }
   if (found != 0) atomicAdd(result, found);
 }

@@ -49,6 +49,9 @@ struct Leading {
   bool replace = false;
 };
 
+/// What is poisoned as one: an element of O, or a float32 of LSE, whose lower half alone may look like poison by chance.
+enum class PoisonUnit { half, word };
+
 /// Everything is queued on `stream`; nothing waits unless it says so.
 class Helpers {
  public:
@@ -58,7 +61,8 @@ class Helpers {
   void fill_normal(void* out, std::uint64_t count, std::uint64_t seed, float amplitude, DType dtype, Leading leading,
                    runtime::Stream stream);
   /// Adds to *result, in device memory, how many 16-bit halves of `words` are poison.
-  void count_poison(const void* words, std::uint64_t word_count, std::uint64_t* result, runtime::Stream stream);
+  void count_poison(const void* words, std::uint64_t word_count, PoisonUnit unit, std::uint64_t* result,
+                    runtime::Stream stream);
   /// `pairs`: batch * heads.
   void compare_rows(const CompareParams& params, std::uint64_t pairs, runtime::Stream stream);
   void spin(double seconds, runtime::Stream stream);

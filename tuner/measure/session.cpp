@@ -82,10 +82,6 @@ Json Session::execute(const Json& command) {
                    codegen::parse_config(command.at("config").get<std::string>()), code(command));
       return Json::object();
     }
-    if (cmd == "unload") {
-      for (const int id : command.at("ids").get<std::vector<int>>()) shape().unload(id);
-      return Json::object();
-    }
     if (cmd == "gate") return gate(command);
     if (cmd == "check") return check(command);
     if (cmd == "race") return race(command);
@@ -103,7 +99,7 @@ Json Session::execute(const Json& command) {
     throw;
   }
   fail(ErrorCode::invalid_argument,
-       "command: '{}' is unknown (allowed: hello, code, tools, reference, gate, problem, load, unload, check, race, "
+       "command: '{}' is unknown (allowed: hello, code, tools, reference, gate, problem, load, check, race, "
        "quit)",
        cmd);
 }

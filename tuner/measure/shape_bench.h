@@ -44,7 +44,6 @@ class ShapeBench {
 
   /// Loads a kernel under an id; the same id twice replaces the first. Throws as runtime::make_plan does.
   void load(int id, const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& cubin);
-  void unload(int id) { entrants_.erase(id); }
 
   /// One launch, compared with the reference; every element of O and LSE must be written. Also measures roughly.
   Judgement check(int id);

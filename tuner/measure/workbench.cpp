@@ -154,8 +154,8 @@ std::uint64_t Tensors::poisoned(std::uint64_t o_first, std::uint64_t o_words, st
   const runtime::Stream stream = bench_->stream();
   bench_->device().fill8(found_.data(), 0, found_.size(), stream);
   auto* const found = static_cast<std::uint64_t*>(found_.data());
-  bench_->helpers().count_poison(words(o_.data(), o_first), o_words, found, stream);
-  bench_->helpers().count_poison(words(lse_.data(), lse_first), lse_words, found, stream);
+  bench_->helpers().count_poison(words(o_.data(), o_first), o_words, PoisonUnit::half, found, stream);
+  bench_->helpers().count_poison(words(lse_.data(), lse_first), lse_words, PoisonUnit::word, found, stream);
   bench_->wait();
   std::uint64_t halves = 0;
   bench_->device().copy_to_host(&halves, found, sizeof halves);

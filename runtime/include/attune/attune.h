@@ -38,8 +38,8 @@ ATTUNE_API const char* to_string(MissPolicy policy) noexcept;
 ATTUNE_API MissPolicy parse_miss_policy(std::string_view text);
 
 struct RuntimeOptions {
-  /// Ordinal of the device whose primary context is used; -1: the calling thread's current context, or device
-  /// 0's primary context if there is none.
+  /// Ordinal of the device whose primary context is used; -1: the calling thread's current context, which must then
+  /// outlive the runtime and its plans, or device 0's primary context if there is none.
   int device = -1;
   bool use_cache = true;
   std::string cache_directory = {};     ///< empty: $ATTUNE_CACHE_DIR, $XDG_CACHE_HOME/attune or ~/.cache/attune

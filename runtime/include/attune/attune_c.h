@@ -2,9 +2,9 @@
  *
  * Every function that can fail returns a status; attune_last_error() has the words, for the calling thread. No C++
  * exception leaves. Structs begin with their size, as the caller compiled it: set it by ATTUNE_INIT(...), and a newer
- * library reads older callers rightly. Handles are opaque; null handles are refused with ATTUNE_INVALID_ARGUMENT, except that
- * destroying null does nothing. Every function is safe from any thread, but a handle must not be destroyed while
- * another thread uses it.
+ * library reads older callers rightly. Handles are opaque; null handles are refused with ATTUNE_INVALID_ARGUMENT,
+ * except that destroying null does nothing. Every function is safe from any thread, but a handle must not be destroyed
+ * while another thread uses it.
  */
 #ifndef ATTUNE_C_H
 #define ATTUNE_C_H
@@ -69,14 +69,14 @@ typedef struct attune_runtime_options {
 
 typedef struct attune_problem {
   size_t struct_size;
-  int32_t dtype;       /* attune_dtype */
-  int32_t layout;      /* attune_layout */
-  int32_t head_dim;    /* of Q and K */
-  int32_t head_dim_v;  /* of V and O; 0: as head_dim */
+  int32_t dtype;      /* attune_dtype */
+  int32_t layout;     /* attune_layout */
+  int32_t head_dim;   /* of Q and K */
+  int32_t head_dim_v; /* of V and O; 0: as head_dim */
   int32_t heads;
-  int32_t heads_kv;    /* 0: as heads */
-  int32_t causal;      /* 0 or 1 */
-  int32_t reserved;    /* 0 */
+  int32_t heads_kv; /* 0: as heads */
+  int32_t causal;   /* 0 or 1 */
+  int32_t reserved; /* 0 */
   int64_t batch;
   int64_t seqlen_q;
   int64_t seqlen_k;
@@ -84,8 +84,8 @@ typedef struct attune_problem {
 
 typedef struct attune_plan_options {
   size_t struct_size;
-  int32_t on_miss;      /* attune_miss_policy */
-  int32_t has_stream;   /* 1: `stream` is the stream of the launches to come */
+  int32_t on_miss;    /* attune_miss_policy */
+  int32_t has_stream; /* 1: `stream` is the stream of the launches to come */
   double tune_seconds;
   struct CUstream_st* stream;
 } attune_plan_options;
@@ -101,23 +101,23 @@ typedef struct attune_forward_args {
   const void* k;
   const void* v;
   void* o;
-  float* lse;           /* [batch, heads, seqlen_q]; null: not written */
+  float* lse; /* [batch, heads, seqlen_q]; null: not written */
   attune_strides q_strides, k_strides, v_strides, o_strides;
-  float scale;          /* 0: 1 / sqrt(head_dim) */
-  float reserved;       /* 0 */
-  void* workspace;      /* null: the runtime's own */
+  float scale;     /* 0: 1 / sqrt(head_dim) */
+  float reserved;  /* 0 */
+  void* workspace; /* null: the runtime's own */
   size_t workspace_bytes;
   struct CUstream_st* stream;
 } attune_forward_args;
 
 typedef enum attune_info {
-  ATTUNE_INFO_PROBLEM = 0,   /* canonical texts */
+  ATTUNE_INFO_PROBLEM = 0, /* canonical texts */
   ATTUNE_INFO_CONFIG = 1,
   ATTUNE_INFO_SPEC = 2,
   ATTUNE_INFO_KERNEL = 3,
   ATTUNE_INFO_BUILD_KEY = 4,
-  ATTUNE_INFO_ORIGIN = 5,    /* "pack", "cache", "tuned", "heuristic" or "override" */
-  ATTUNE_INFO_JSON = 6       /* all of them and the numbers, one JSON object */
+  ATTUNE_INFO_ORIGIN = 5, /* "pack", "cache", "tuned", "heuristic" or "override" */
+  ATTUNE_INFO_JSON = 6    /* all of them and the numbers, one JSON object */
 } attune_info;
 
 /* "0.1.0" */
@@ -146,8 +146,8 @@ ATTUNE_API attune_status attune_plan_with_config(attune_runtime* runtime, const 
 /* Queues the computation; see attune::Plan::launch. */
 ATTUNE_API attune_status attune_plan_launch(const attune_plan* plan, const attune_forward_args* args);
 ATTUNE_API attune_status attune_plan_workspace_bytes(const attune_plan* plan, size_t* bytes);
-/* Copies at most `capacity` bytes, terminating zero included, to `text` (null with capacity 0: none) and sets `length` (may be
- * null) to the whole text's length without the zero. */
+/* Copies at most `capacity` bytes, terminating zero included, to `text` (null with capacity 0: none) and sets `length`
+ * (may be null) to the whole text's length without the zero. */
 ATTUNE_API attune_status attune_plan_info(const attune_plan* plan, attune_info what, char* text, size_t capacity,
                                           size_t* length);
 /* The plan lives on while launches that were queued run; its kernel is unloaded with the last plan that uses it. */
