@@ -29,8 +29,8 @@ void validate(const Problem& p) {
   check_range("heads", p.heads, 1, 1 << 20);
   check_range("heads_kv", p.heads_kv, 1, 1 << 20);
   if (p.heads % p.heads_kv != 0)
-    fail(ErrorCode::invalid_argument, "heads_kv: {} does not divide heads = {} (allowed: a divisor of heads)", p.heads_kv,
-         p.heads);
+    fail(ErrorCode::invalid_argument, "heads_kv: {} does not divide heads = {} (allowed: a divisor of heads)",
+         p.heads_kv, p.heads);
   check_range("batch", p.batch, 0, 1ll << 24);
   check_range("seqlen_q", p.seqlen_q, 0, kMaxLength - 1024);
   check_range("seqlen_k", p.seqlen_k, 0, kMaxLength - 1024);

@@ -1,8 +1,6 @@
 // What serves a problem that nobody has tuned: the first guess that builds cleanly.
 #pragma once
 
-#include <vector>
-
 #include "cli/output.h"
 #include "runtime/builder.h"
 
@@ -10,9 +8,6 @@ namespace attune::cli {
 
 /// The name that stands for it on the command line.
 inline constexpr const char* kDefaultConfig = "default";
-
-/// The default config, then others by the cost model's estimate: one for each kernel, few of each tile.
-std::vector<codegen::Config> guesses(const Arch& arch, const Problem& problem);
 
 struct Guess {
   codegen::Config config;

@@ -6,6 +6,7 @@
 #include "cli/files.h"
 #include "cli/problem_flags.h"
 #include "cli/wording.h"
+#include "codegen/space.h"
 #include "runtime/compiler.h"
 #include "runtime/keys.h"
 
@@ -55,7 +56,7 @@ Compiled compile_first_clean(const KernelFlags::Choice& first, const runtime::Co
   const bool free = first.problem && flags.kernel.config.empty() && !flags.force;
   if (!free || compiled.rejected.empty()) return compiled;
   const Arch arch = flags.kernel.problem.arch();
-  for (const codegen::Config& config : guesses(arch, *first.problem)) {
+  for (const codegen::Config& config : codegen::default_configs(arch, *first.problem)) {
     if (config == first.config) continue;
     output.note("rejected, trying the next guess: {}: {}", config_text(compiled.choice.config), compiled.rejected);
     compiled = compile({first.problem, config, codegen::specialise(arch, *first.problem, config)}, compiler, flags);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "codegen/schedule.h"
 #include "codegen/space.h"
@@ -73,9 +74,10 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
   const int skipping_n = c.diagonal == Diagonal::skipped ? c.block_n : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", c.consumers, c.stages, static_cast<int>(c.order), c.ping_pong,
-                     static_cast<int>(c.q), c.q_buffers, c.q_ahead, static_cast<int>(c.o), static_cast<int>(c.boundary),
-                     c.grid == Grid::plain, skipping_n, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", c.consumers, c.stages, static_cast<int>(c.order),
+                     c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead, static_cast<int>(c.o),
+                     static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n, first_width(spec, 0) != c.block_n,
+                     static_cast<int>(spec.edge));
 }
 
 // A masked diagonal is dominated wherever one of the sharper ways is possible.
@@ -142,11 +144,25 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   return all;
 }
 
-Config default_config(const Arch& arch, const Problem& p) {
-  std::vector<Config> all = candidates(arch, p);
-  if (all.empty()) return Config{.family = Family::reference};
-  const auto cost = [&](const Config& c) { return estimate(arch, p, c).total; };
-  return *std::min_element(all.begin(), all.end(), [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
+  constexpr std::size_t kGuesses = 16;
+  constexpr int kRelatives = 2;
+  const std::vector<Config> all = candidates(arch, p);
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < all.size(); i++) order.emplace_back(estimate(arch, p, all[i]).total, i);
+  std::sort(order.begin(), order.end());
+  std::vector<Config> chosen;
+  // What keeps one config from building cleanly usually keeps its closest relatives, too.
+  std::map<std::tuple<int, int, QSource>, int> relatives;
+  for (const auto& [seconds, i] : order) {
+    if (chosen.size() == kGuesses) break;
+    const Config& c = all[i];
+    if (relatives[{c.consumers, c.block_n, c.q}]++ < kRelatives) chosen.push_back(c);
+  }
+  if (chosen.empty()) chosen.push_back(Config{.family = Family::reference});
+  return chosen;
 }
+
+Config default_config(const Arch& arch, const Problem& p) { return default_configs(arch, p).front(); }
 
 }  // namespace attune::codegen

@@ -29,15 +29,19 @@ enum class Order {
   serial,  ///< PV(n+1), wait, QK(n), wait: no overlap inside a warpgroup
 };
 
-enum class QSource { shared, registers };        ///< A operand of QK
+enum class QSource { shared, registers };  ///< A operand of QK
 /// Where O is staged for its TMA store, if it is.
 enum class OBuffer {
   own,     ///< a buffer of its own
   over_q,  ///< this tile's Q, which then stays occupied until the store has read it
   direct,  ///< nowhere: registers go to global memory, and the shared memory to other uses
 };
-enum class Boundary { overlapped, drained };     ///< first QK of the next tile beside this tile's last PV, or after it
-enum class Grid { plain, persistent, dynamic };  ///< one tile a block; static round robin; longest tile first by a counter
+enum class Boundary { overlapped, drained };  ///< first QK of the next tile beside this tile's last PV, or after it
+enum class Grid {
+  plain,
+  persistent,
+  dynamic
+};  ///< one tile a block; static round robin; longest tile first by a counter
 /// What a causal kernel does with the part of the diagonal block that a warpgroup does not need.
 enum class Diagonal {
   masked,   ///< compute and mask
@@ -61,8 +65,8 @@ struct Config {
   Boundary boundary = Boundary::drained;
   Grid grid = Grid::persistent;
   Diagonal diagonal = Diagonal::masked;
-  bool exact_tail = false;     ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
-  bool remember = true;        ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
+  bool exact_tail = false;  ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
+  bool remember = true;     ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
   bool warp_epilogue = false;  ///< each warp stages and stores its own 16 rows of O
   // -- launch part: run-time arguments, not hashed into the build
   int workers = 0;  ///< blocks of a persistent grid; 0: one per SM

@@ -1,4 +1,5 @@
-// Time of a forward kernel from counts: how many clocks each unit of an SM is busy, and how much of that a schedule hides.
+// Time of a forward kernel from counts: how many clocks each unit of an SM is busy, and how much of that a schedule
+// hides.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -54,7 +55,8 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   } else if (c.exact_tail) {
     blocks = static_cast<double>(p.seqlen_k) / n;
   }
-  const double workers = c.grid == Grid::plain ? arch.sms : std::min<double>(tiles, c.workers > 0 ? c.workers : arch.sms);
+  const double workers =
+      c.grid == Grid::plain ? arch.sms : std::min<double>(tiles, c.workers > 0 ? c.workers : arch.sms);
   // Whole tiles a worker, except where the longest go first and the rest fills in.
   const double per_worker = c.grid == Grid::dynamic ? std::max(1.0, tiles / workers + 0.3) : std::ceil(tiles / workers);
   const double clock = arch.clock_ghz * 1e9;
@@ -81,9 +83,8 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
                                                               {e.hbm, "HBM"}}};
   const auto largest = *std::max_element(limits.begin(), limits.end());
   e.limit = largest.second;
-  e.total = largest.first +
-            exposed_share(c, std::max(p.head_dim, p.head_dim_v)) * std::min(e.tensor, softmax) + boundary +
-            steps * kBlockClocks / clock + e.launch;
+  e.total = largest.first + exposed_share(c, std::max(p.head_dim, p.head_dim_v)) * std::min(e.tensor, softmax) +
+            boundary + steps * kBlockClocks / clock + e.launch;
   return e;
 }
 

@@ -10,9 +10,10 @@ class ConsumerPrinter {
 
   void print(const std::string& name) {
     out_.line("// Consumer warpgroup: 64 query rows of every tile of this block.");
-    out_.open(fmt::format("ATTUNE_DEVICE void {}(const TensorMap* map_o, const ForwardParams& params, uint32_t shared, "
-                          "int warpgroup) {{",
-                          name));
+    out_.open(
+        fmt::format("ATTUNE_DEVICE void {}(const TensorMap* map_o, const ForwardParams& params, uint32_t shared, "
+                    "int warpgroup) {{",
+                    name));
     state();
     if (turns()) {
       out_.line("const int turn = 1 + warpgroup, next_turn = 1 + (warpgroup + 1) % kConsumers;");
@@ -47,12 +48,15 @@ class ConsumerPrinter {
     if (q_in_registers())
       out_.line("uint32_t q[kQRegisters];");
     else
-      out_.line("const uint64_t q_base = wgmma_descriptor(shared + kSharedQ + warpgroup * (kQkChunks * 64 * 128), 16, 1024);");
+      out_.line(
+          "const uint64_t q_base = wgmma_descriptor(shared + kSharedQ + warpgroup * (kQkChunks * 64 * 128), 16, "
+          "1024);");
     out_.line("const uint64_t k_base = wgmma_descriptor(shared + kSharedK, 16, 1024);");
     out_.line("const uint64_t v_base = wgmma_descriptor(shared + kSharedV, kBlockN * 128, 1024);");
     out_.line("int stage_k = 0, phase_k = 0, stage_v = 0, phase_v = 0, buffer_q = 0, phase_q = 0, slot = 0;");
     out_.line("const float scale_log2 = params.scale_log2;");
-    out_.line("const int matrix_row = warp * 16 + (lane & 15);  // row that this lane addresses in ldmatrix and stmatrix");
+    out_.line(
+        "const int matrix_row = warp * 16 + (lane & 15);  // row that this lane addresses in ldmatrix and stmatrix");
     out_.line("Tile tile;");
     if (masks_by_row()) out_.line("int first_row = 0;  // this thread's first query row");
     if (skips()) out_.line("int skipped = 0;  // key blocks above this warpgroup's diagonal, still to be passed over");
@@ -100,9 +104,7 @@ class ConsumerPrinter {
       out_.line("phase_q ^= 1;");
     }
   }
-  void release_q(const char* buffer) {
-    out_.line("if (leader) mbarrier_arrive(shared + kQEmpty + 8 * {});", buffer);
-  }
+  void release_q(const char* buffer) { out_.line("if (leader) mbarrier_arrive(shared + kQEmpty + 8 * {});", buffer); }
 
   void loops() {
     out_.line("int n = tile.blocks - 2;");
@@ -226,7 +228,9 @@ class ConsumerPrinter {
         return;
       case Kind::issue_qk:
         out_.line("{}(s, {}, k_base + ((stage_k * kKBytes) >> 4));", product_name(spec_, Product::qk, line.width),
-                  q_in_registers() ? "q" : c_.q_buffers > 1 ? "q_base + ((buffer_q * kQBytes) >> 4)" : "q_base");
+                  q_in_registers()   ? "q"
+                  : c_.q_buffers > 1 ? "q_base + ((buffer_q * kQBytes) >> 4)"
+                                     : "q_base");
         return;
       case Kind::issue_pv:
         out_.line("{}(o, p, v_base + ((stage_v * kVBytes) >> 4), accumulate);",
@@ -328,14 +332,17 @@ class ConsumerPrinter {
     else
       store_by_tensor_map();
     out_.line("if (params.lse != nullptr && (lane & 3) == 0)");
-    out_.line("  store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,");
-    out_.line("            top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, {}.reference, sum0, sum1);", row_state);
+    out_.line(
+        "  store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,");
+    out_.line("            top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, {}.reference, sum0, sum1);",
+              row_state);
     out_.close();
   }
 
   void store_from_registers() {
     out_.line("const int row_in_head = top + warp * 16 + (lane >> 2);");
-    out_.line("write_output<{}, kHeadDimV>(o, params.o + done.batch * params.o_batch + done.head * params.o_head,", element());
+    out_.line("write_output<{}, kHeadDimV>(o, params.o + done.batch * params.o_batch + done.head * params.o_head,",
+              element());
     out_.line("                            params.o_row, row_in_head, params.seqlen_q, lane, sum0, sum1);");
   }
 
@@ -343,8 +350,9 @@ class ConsumerPrinter {
     const bool by_warp = c_.warp_epilogue;
     const char* storer = by_warp ? "lane == 0" : "leader";
     const std::string barrier = by_warp ? "__syncwarp();" : "barrier_sync(8 + warpgroup, 128);";
-    const std::string buffer =
-        c_.o == OBuffer::own ? "kSharedO" : c_.q_buffers > 1 ? "kSharedQ + buffer_q * kQBytes" : "kSharedQ";
+    const std::string buffer = c_.o == OBuffer::own ? "kSharedO"
+                               : c_.q_buffers > 1   ? "kSharedQ + buffer_q * kQBytes"
+                                                    : "kSharedQ";
     // Over Q each warpgroup keeps to its own rows, which the other one does not read.
     out_.line("const uint32_t buffer = shared + {} + warpgroup * ({} * 64 * 128){};", buffer,
               c_.o == OBuffer::own ? "kVChunks" : "kQkChunks", by_warp ? " + warp * (kVChunks * 16 * 128)" : "");

@@ -4,7 +4,9 @@ namespace attune::codegen {
 namespace {
 
 void emit_load_block(Writer& out) {
-  out.line("// One K or V block into its ring: wait until the consumers left the stage, announce the bytes, copy by chunks.");
+  out.line(
+      "// One K or V block into its ring: wait until the consumers left the stage, announce the bytes, copy by "
+      "chunks.");
   out.line("template <int kChunks>");
   out.open(
       "ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, int& stage, "
@@ -14,7 +16,9 @@ void emit_load_block(Writer& out) {
   out.line("mbarrier_arrive_expect_tx(full + 8 * stage, kBytes);");
   out.line("#pragma unroll");
   out.line("for (int chunk = 0; chunk < kChunks; chunk++)");
-  out.line("  bulk_tensor_load(ring + stage * kBytes + chunk * (kBlockN * 128), map, full + 8 * stage, chunk * 64, row, head, batch,");
+  out.line(
+      "  bulk_tensor_load(ring + stage * kBytes + chunk * (kBlockN * 128), map, full + 8 * stage, chunk * 64, row, "
+      "head, batch,");
   out.line("                   kEvictLast);");
   out.open("if (++stage == kStages) {");
   out.line("stage = 0;");
@@ -42,8 +46,11 @@ void emit_load_q(Writer& out, const KernelSpec& spec) {
   out.line("#pragma unroll 1");
   out.line("for (int part = 0; part < kConsumers; part++)");
   out.line("  for (int chunk = 0; chunk < kQkChunks; chunk++)");
-  out.line("    bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,");
-  out.line("                     shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, tile.batch,");
+  out.line(
+      "    bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,");
+  out.line(
+      "                     shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, "
+      "tile.batch,");
   out.line("                     kEvictFirst);");
   if (c.q_buffers > 1) {
     out.open("if (++buffer == kQBuffers) {");
@@ -75,15 +82,18 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   emit_tile_at(out, spec);
   emit_load_q(out, spec);
   emit_load_block(out);
-  out.line("// Producer: one thread walks the tiles and keeps the rings full, in the order in which the consumers read.");
+  out.line(
+      "// Producer: one thread walks the tiles and keeps the rings full, in the order in which the consumers read.");
   out.open(
       "ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,\n"
       "                           const ForwardParams& params, uint32_t shared) {");
   out.line("int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;");
   const char* load_q = "load_q(map_q, shared, {}, buffer_q, phase_q, slot);";
   const auto load = [&](const char* which, const std::string& block) {
-    out.line("load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, stage_{1}, phase_{1},",
-             which[0] == 'k' ? "kQk" : "kV", which, which[0] == 'k' ? "K" : "V");
+    out.line(
+        "load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, stage_{1}, "
+        "phase_{1},",
+        which[0] == 'k' ? "kQk" : "kV", which, which[0] == 'k' ? "K" : "V");
     out.line("                      {} * kBlockN, kv_head, tile.batch);", block);
   };
   out.line("Tile tile = tile_at(blockIdx.x, params);");

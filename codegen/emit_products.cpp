@@ -15,16 +15,18 @@ std::string wgmma_name(const KernelSpec& spec, int n, bool from_registers) {
   return fmt::format("wgmma_m64n{}k16_{}_{}", n, to_string(spec.dtype), from_registers ? "rs" : "ss");
 }
 
-// D[64 x n] (+)= A B, float32 accumulators. accumulate = 0 overwrites D. B is K-major (transpose_b = 0) or MN-major (1).
+// D[64 x n] (+)= A B, float32 accumulators. accumulate = 0 overwrites D. B is K-major (transpose_b = 0) or MN-major
+// (1).
 void emit_wgmma(Writer& out, const KernelSpec& spec, int n, bool from_registers) {
   const int r = n / 2;
   const char* type = spec.dtype == DType::bf16 ? "bf16" : "f16";
   const std::string name = wgmma_name(spec, n, from_registers);
   out.line(from_registers ? "template <int kTransposeB, int kSize>" : "template <int kSize>");
   if (from_registers)
-    out.open(fmt::format("ATTUNE_DEVICE void {}(float (&d)[kSize], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, "
-                         "uint64_t b, int accumulate) {{",
-                         name));
+    out.open(
+        fmt::format("ATTUNE_DEVICE void {}(float (&d)[kSize], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, "
+                    "uint64_t b, int accumulate) {{",
+                    name));
   else
     out.open(fmt::format("ATTUNE_DEVICE void {}(float (&d)[kSize], uint64_t a, uint64_t b, int accumulate) {{", name));
   out.line("static_assert(kSize >= {});", r);
@@ -58,7 +60,8 @@ void emit_wgmma(Writer& out, const KernelSpec& spec, int n, bool from_registers)
 
 void emit_issue_qk(Writer& out, const KernelSpec& spec, int width) {
   const bool registers = spec.config.q == QSource::registers;
-  out.line("// S = Q K^T for one block of {} keys. K-major operands: 32 bytes a k-step inside a 64-column chunk.", width);
+  out.line("// S = Q K^T for one block of {} keys. K-major operands: 32 bytes a k-step inside a 64-column chunk.",
+           width);
   out.open(fmt::format("ATTUNE_DEVICE void {}(float (&s)[kScores], {}, uint64_t k) {{",
                        product_name(spec, Product::qk, width),
                        registers ? "const uint32_t (&q)[kQRegisters]" : "uint64_t q"));

@@ -39,8 +39,9 @@ void append_template(const std::string& name, std::set<std::string>& done, std::
 }
 
 void emit_reference(Writer& out, const KernelSpec& spec) {
-  out.open(fmt::format("extern \"C\" __global__ void __launch_bounds__(kReferenceThreads) {}(const ReferenceParams params) {{",
-                       launch_shape(spec).entry));
+  out.open(fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__(kReferenceThreads) {}(const ReferenceParams params) {{",
+      launch_shape(spec).entry));
   out.line("reference_forward<{}, {}, {}, {}>(params);", element_name(spec.dtype), spec.head_dim, spec.head_dim_v,
            spec.causal);
   out.close();
@@ -70,8 +71,8 @@ void emit_header_comment(Writer& out, const KernelSpec& spec) {
   if (c.family == Family::reference) {
     out.line("// attune reference forward  {}  |  float64 accumulation, one thread block a row", problem_words(spec));
   } else {
-    out.line("// attune forward  {}  |  {}x{}, {} stages, {} consumers, {}{} softmax, {}", problem_words(spec), c.block_m(),
-             c.block_n, c.stages, c.consumers, c.ping_pong ? "ping-pong, " : "",
+    out.line("// attune forward  {}  |  {}x{}, {} stages, {} consumers, {}{} softmax, {}", problem_words(spec),
+             c.block_m(), c.block_n, c.stages, c.consumers, c.ping_pong ? "ping-pong, " : "",
              c.softmax == Softmax::exact       ? "exact"
              : c.softmax == Softmax::first_max ? "speculative (first block's maximum)"
                                                : "speculative (reference 0)",
@@ -91,15 +92,16 @@ void emit_constants(Writer& out, const KernelSpec& spec) {
   out.line("constexpr int kConsumers = {}, kBlockM = {}, kBlockN = {}, kStages = {}, kQBuffers = {};", c.consumers,
            c.block_m(), c.block_n, c.stages, c.q_buffers);
   out.line("constexpr int kHeadDimV = {};", spec.head_dim_v);
-  out.line("constexpr int kQkChunks = {}, kVChunks = {};  // 64 columns each, zero-filled beyond the head dim", l.qk_chunks,
-           l.v_chunks);
+  out.line("constexpr int kQkChunks = {}, kVChunks = {};  // 64 columns each, zero-filled beyond the head dim",
+           l.qk_chunks, l.v_chunks);
   out.line("constexpr int kQkSteps = {};  // of 16 columns", steps);
-  out.line("constexpr int kScores = {}, kOutputs = {}, kPacked = {}, kQRegisters = {};  // registers a thread", c.block_n / 2,
-           spec.head_dim_v / 2, c.block_n / 4, 4 * steps);
+  out.line("constexpr int kScores = {}, kOutputs = {}, kPacked = {}, kQRegisters = {};  // registers a thread",
+           c.block_n / 2, spec.head_dim_v / 2, c.block_n / 4, 4 * steps);
   out.line("");
   out.line("// Shared memory, bytes from the first 1024-byte boundary.");
   out.line("constexpr uint32_t kQBytes = {}, kKBytes = {}, kVBytes = {};", l.q_bytes, l.k_bytes, l.v_bytes);
-  out.line("constexpr uint32_t kSharedQ = {}, kSharedO = {}, kSharedK = {}, kSharedV = {};", l.q_at, l.o_at, l.k_at, l.v_at);
+  out.line("constexpr uint32_t kSharedQ = {}, kSharedO = {}, kSharedK = {}, kSharedV = {};", l.q_at, l.o_at, l.k_at,
+           l.v_at);
   out.line("constexpr uint32_t kKFull = {}, kKEmpty = kKFull + 8 * kStages;", l.barriers_at);
   out.line("constexpr uint32_t kVFull = kKEmpty + 8 * kStages, kVEmpty = kVFull + 8 * kStages;");
   out.line("constexpr uint32_t kQFull = kVEmpty + 8 * kStages, kQEmpty = kQFull + 8 * kQBuffers;");
@@ -114,10 +116,11 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
   const bool q_by_warp = c.q == QSource::registers && c.o != OBuffer::over_q;
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
-  out.open(fmt::format("{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
-                       "               const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,\n"
-                       "               const __grid_constant__ ForwardParams params) {{",
-                       shape.entry));
+  out.open(
+      fmt::format("{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
+                  "               const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o,\n"
+                  "               const __grid_constant__ ForwardParams params) {{",
+                  shape.entry));
   out.line("extern __shared__ uint8_t shared_memory[];");
   out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
   out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
@@ -165,11 +168,12 @@ EmittedKernel emit(const KernelSpec& spec) {
     kernel.source = out.take();
     return kernel;
   }
-  if (const auto reason = violates(parse_arch(spec.arch), spec)) fail(ErrorCode::invalid_argument, "config: {}", *reason);
+  if (const auto reason = violates(parse_arch(spec.arch), spec))
+    fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())
     fail(ErrorCode::internal, "schedule {}: {}", schedule_for(spec.config).name, fault);
-  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh", "ptx/wgmma.cuh",
-                                 "forward/tile.cuh", "forward/epilogue.cuh"};
+  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",
+                                 "ptx/wgmma.cuh",    "forward/tile.cuh",  "forward/epilogue.cuh"};
   if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);

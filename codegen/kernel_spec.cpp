@@ -14,7 +14,8 @@ constexpr std::array<const char*, 5> kEdges{"none", "tail", "length", "diagonal"
 Edge parse_edge(std::string_view text) {
   for (std::size_t i = 0; i < kEdges.size(); i++)
     if (text == kEdges[i]) return static_cast<Edge>(i);
-  fail(ErrorCode::invalid_argument, "spec edge: '{}' is unknown (allowed: none, tail, length, diagonal, diagonals)", text);
+  fail(ErrorCode::invalid_argument, "spec edge: '{}' is unknown (allowed: none, tail, length, diagonal, diagonals)",
+       text);
 }
 
 // Only a warpgroup's first block crosses the diagonal: the diagonal meets block corners.
@@ -152,7 +153,8 @@ SharedLayout layout_of(const KernelSpec& spec) {
 RegisterSplit register_split(const Config& c) {
   switch (c.consumers) {
     case 1: return {56, 256};
-    case 2: return c.grid == Grid::dynamic ? RegisterSplit{40, 232} : RegisterSplit{24, 240};  // 24 spills with a counter
+    case 2:
+      return c.grid == Grid::dynamic ? RegisterSplit{40, 232} : RegisterSplit{24, 240};  // 24 spills with a counter
     default: return {32, 160};
   }
 }

@@ -27,7 +27,7 @@ struct KernelSpec {
   int head_dim_v = 128;
   bool causal = false;
   Edge edge = Edge::none;
-  int tail = 0;  ///< with Edge::tail: width of the first block, a multiple of 16 below block_n
+  int tail = 0;   ///< with Edge::tail: width of the first block, a multiple of 16 below block_n
   Config config;  ///< launch part always 0 here
 
   bool operator==(const KernelSpec&) const = default;
@@ -43,15 +43,15 @@ bool serves(const KernelSpec& spec, const Problem& problem);
 
 /// What the host must know to launch an emitted kernel.
 struct LaunchShape {
-  std::string entry;       ///< name of the __global__ function (extern "C")
-  int threads = 0;         ///< a block
-  int shared_bytes = 0;    ///< dynamic shared memory, alignment slack included
-  int block_m = 0;         ///< query rows a tile
-  int block_n = 0;         ///< key rows a block
-  int q_box_rows = 0;      ///< rows of the TMA boxes; every box is 64 columns wide, 128-byte swizzle
+  std::string entry;     ///< name of the __global__ function (extern "C")
+  int threads = 0;       ///< a block
+  int shared_bytes = 0;  ///< dynamic shared memory, alignment slack included
+  int block_m = 0;       ///< query rows a tile
+  int block_n = 0;       ///< key rows a block
+  int q_box_rows = 0;    ///< rows of the TMA boxes; every box is 64 columns wide, 128-byte swizzle
   int kv_box_rows = 0;
   int o_box_rows = 0;
-  bool counter = false;    ///< needs the 8-byte tile counter, zero before the first launch, left zero by every launch
+  bool counter = false;  ///< needs the 8-byte tile counter, zero before the first launch, left zero by every launch
 };
 LaunchShape launch_shape(const KernelSpec& spec);
 
@@ -68,9 +68,9 @@ std::vector<std::string> compile_options(const KernelSpec& spec);
 /// Run-time arguments of a Family::sm90 kernel: parameters are (TensorMap q, k, v, o; ForwardParams), in that order.
 /// Mirrors templates/forward_params.cuh, which asserts the same size.
 struct ForwardParams {
-  float* lse = nullptr;          ///< [batch, heads, seqlen_q], may be null: not written
-  unsigned* counter = nullptr;   ///< two words: next tile, blocks done
-  void* o = nullptr;             ///< with its strides in elements: OBuffer::direct stores O without a tensor map
+  float* lse = nullptr;         ///< [batch, heads, seqlen_q], may be null: not written
+  unsigned* counter = nullptr;  ///< two words: next tile, blocks done
+  void* o = nullptr;            ///< with its strides in elements: OBuffer::direct stores O without a tensor map
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int32_t seqlen_q = 0;
   std::int32_t seqlen_k = 0;
@@ -91,9 +91,9 @@ struct ReferenceParams {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
-  void* o = nullptr;             ///< same dtype as Q; null: not written
-  float* lse = nullptr;          ///< [batch, heads, seqlen_q]; null: not written
-  double* o_exact = nullptr;     ///< [batch, heads, rows, head_dim_v] unrounded; null: not written
+  void* o = nullptr;          ///< same dtype as Q; null: not written
+  float* lse = nullptr;       ///< [batch, heads, seqlen_q]; null: not written
+  double* o_exact = nullptr;  ///< [batch, heads, rows, head_dim_v] unrounded; null: not written
   std::int64_t q_batch = 0, q_head = 0, q_row = 0;
   std::int64_t k_batch = 0, k_head = 0, k_row = 0;
   std::int64_t v_batch = 0, v_head = 0, v_row = 0;

@@ -8,10 +8,10 @@ namespace attune::codegen {
 namespace {
 
 struct SegmentKind {
-  bool current = true;   ///< actions on block 0 (QK, softmax)
-  bool previous = true;  ///< actions on block -1 (PV)
+  bool current = true;    ///< actions on block 0 (QK, softmax)
+  bool previous = true;   ///< actions on block -1 (PV)
   bool boundary = false;  ///< block -1 belongs to the previous tile: its output is finished here
-  bool first = false;    ///< block 0 is the first of its tile
+  bool first = false;     ///< block 0 is the first of its tile
   bool masked = false;
   int qk_width = 0, pv_width = 0;
 };
@@ -142,8 +142,8 @@ class Lowering {
 
 // Where the new tile's softmax comes before the old tile's output, the old row state is set aside first.
 void keep_old_row(std::vector<Line>& boundary) {
-  const auto softmax = std::find_if(boundary.begin(), boundary.end(),
-                                    [](const Line& line) { return line.kind == Line::Kind::softmax; });
+  const auto softmax =
+      std::find_if(boundary.begin(), boundary.end(), [](const Line& line) { return line.kind == Line::Kind::softmax; });
   const auto epilogue = std::find_if(boundary.begin(), boundary.end(),
                                      [](const Line& line) { return line.kind == Line::Kind::epilogue; });
   if (epilogue < softmax) return;

@@ -10,7 +10,7 @@
 
 namespace attune::codegen {
 
-enum class Product { qk, pv };          ///< S = Q K(0)^T, O += P V(-1)
+enum class Product { qk, pv };  ///< S = Q K(0)^T, O += P V(-1)
 enum class Buffer { k, v };
 enum class SoftmaxPart {
   online,       ///< S becomes the exponentials, running maximum as the reference
@@ -22,9 +22,9 @@ enum class SoftmaxPart {
 struct Action {
   enum class Kind { await, issue, wait, release, softmax, take_turn, pass_turn };
   Kind kind;
-  Buffer buffer = Buffer::k;              ///< await, release
-  Product product = Product::qk;          ///< issue, wait
-  bool both = false;                      ///< wait: for both products
+  Buffer buffer = Buffer::k;               ///< await, release
+  Product product = Product::qk;           ///< issue, wait
+  bool both = false;                       ///< wait: for both products
   SoftmaxPart part = SoftmaxPart::online;  ///< softmax
 };
 
@@ -54,21 +54,21 @@ Schedule schedule_for(const Config& config);
 /// One line of straight-line code. Widths and flags are resolved; the printer only spells it.
 struct Line {
   enum class Kind {
-    await_k,     ///< mbarrier wait: K of the current block is there
+    await_k,  ///< mbarrier wait: K of the current block is there
     await_v,
-    take_turn,   ///< named barrier sync
-    pass_turn,   ///< named barrier arrive
-    fence,       ///< registers settled before the tensor cores read them; `s` and `o` say which accumulators to pin
-    issue_qk,    ///< width = columns of S
-    issue_pv,    ///< width = rows of V
-    wait,        ///< wgmma.wait_group `pending`; `s`, `o` say which accumulators are complete now
+    take_turn,  ///< named barrier sync
+    pass_turn,  ///< named barrier arrive
+    fence,      ///< registers settled before the tensor cores read them; `s` and `o` say which accumulators to pin
+    issue_qk,   ///< width = columns of S
+    issue_pv,   ///< width = rows of V
+    wait,       ///< wgmma.wait_group `pending`; `s`, `o` say which accumulators are complete now
     release_k,
     release_v,
-    softmax,     ///< part, width, first, masked
-    mask,        ///< -inf above the diagonal or beyond seqlen_k
-    save_row,    ///< keep the old tile's row state, since the next softmax starts a new one
-    epilogue,    ///< normalise, stage, store (`saved`: from the kept row state)
-    skip_k,      ///< pass over K blocks above this warpgroup's diagonal, turns included
+    softmax,   ///< part, width, first, masked
+    mask,      ///< -inf above the diagonal or beyond seqlen_k
+    save_row,  ///< keep the old tile's row state, since the next softmax starts a new one
+    epilogue,  ///< normalise, stage, store (`saved`: from the kept row state)
+    skip_k,    ///< pass over K blocks above this warpgroup's diagonal, turns included
     skip_v,
   };
   Kind kind;
@@ -83,10 +83,10 @@ struct Line {
 ///   first, { second?, masked*, block* , then boundary (next tile) or drain (no more) }
 /// With Boundary::drained there is no boundary segment: drain, then first again.
 struct Program {
-  int first_width = 0;          ///< columns of a tile's first block
-  bool flattened = false;       ///< Boundary::overlapped on a grid with more than one tile a block
-  bool has_second = false;      ///< the block after a narrow first one is printed apart (its PV is narrow)
-  bool has_masked = false;      ///< Edge::diagonals: masked steps until below the diagonal
+  int first_width = 0;      ///< columns of a tile's first block
+  bool flattened = false;   ///< Boundary::overlapped on a grid with more than one tile a block
+  bool has_second = false;  ///< the block after a narrow first one is printed apart (its PV is narrow)
+  bool has_masked = false;  ///< Edge::diagonals: masked steps until below the diagonal
   std::vector<Line> first, second, masked, block, boundary, drain;
 };
 
@@ -99,8 +99,8 @@ int first_width(const KernelSpec& spec, int warpgroup);
 /// Order in which the producer loads within one block step: true if V(-1) comes before K(0).
 bool loads_v_first(const Schedule& schedule);
 
-/// Plays producer and consumers over one to three tiles of one to three blocks. Returns what is wrong (deadlock with who
-/// waits on what, a buffer overwritten before its product was waited for, unequal turns) or an empty string.
+/// Plays producer and consumers over one to three tiles of one to three blocks. Returns what is wrong (deadlock with
+/// who waits on what, a buffer overwritten before its product was waited for, unequal turns) or an empty string.
 std::string simulate(const KernelSpec& spec, const Schedule& schedule);
 inline std::string simulate(const KernelSpec& spec) { return simulate(spec, schedule_for(spec.config)); }
 

@@ -1,7 +1,7 @@
-// Plays a kernel's barriers and buffers before it is printed. Every agent (producer, consumer warpgroups) becomes a list
-// of operations on mbarriers, turns and buffers. They run twice: with the producer as eager as it can be, so that a buffer
-// released before its product was waited for is overwritten and found, and with the consumers as eager as they can be,
-// so that a buffer read before it was awaited is empty and found.
+// Plays a kernel's barriers and buffers before it is printed. Every agent (producer, consumer warpgroups) becomes a
+// list of operations on mbarriers, turns and buffers. They run twice: with the producer as eager as it can be, so that
+// a buffer released before its product was waited for is overwritten and found, and with the consumers as eager as they
+// can be, so that a buffer read before it was awaited is empty and found.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace {
 struct Op {
   enum class Kind { wait, arrive, load, read, wait_group, sync_turn, grant_turn };
   Kind kind;
-  std::string object;    // barrier, buffer or turn
-  int value = 0;         // parity of a wait, arrivals, pending groups
-  std::string content;   // what a load brings, what a read expects
+  std::string object;   // barrier, buffer or turn
+  int value = 0;        // parity of a wait, arrivals, pending groups
+  std::string content;  // what a load brings, what a read expects
 };
 
 struct Agent {
@@ -92,7 +92,9 @@ class Simulation {
   }
 
  private:
-  std::string tag(char what, std::size_t tile, int block) const { return fmt::format("{}(tile {}, block {})", what, tile, block); }
+  std::string tag(char what, std::size_t tile, int block) const {
+    return fmt::format("{}(tile {}, block {})", what, tile, block);
+  }
 
   Agent producer() {
     Agent a{.name = "producer", .ops = {}, .in_flight = {}};
@@ -139,7 +141,8 @@ class Simulation {
     const auto take_tile = [&] {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
       const int blocks = tiles_[at.tile];
-      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's: the most there can be.
+      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's: the most there can
+      // be.
       const int rows_below = c_.block_m() - 64 * (warpgroup + 1);
       const int most = c_.diagonal == Diagonal::skipped ? (rows_below + c_.block_n - 1) / c_.block_n : 0;
       at.skipped = std::min(most, blocks - 1);
@@ -153,7 +156,9 @@ class Simulation {
       for (bool second = first_is_narrow; at.n > 0; second = false) {
         remember_previous(at);
         at.n--;
-        play(second ? program.second : program.has_masked && at.n + 2 >= tiles_[at.tile] ? program.masked : program.block);
+        play(second                                              ? program.second
+             : program.has_masked && at.n + 2 >= tiles_[at.tile] ? program.masked
+                                                                 : program.block);
       }
     };
     take_tile();
@@ -203,9 +208,7 @@ class Simulation {
         case Line::Kind::pass_turn:
           if (turns_) a.ops.push_back({Op::Kind::grant_turn, next_turn, 0, {}});
           break;
-        case Line::Kind::issue_qk:
-          a.ops.push_back({Op::Kind::read, at.k.buffer(), 0, tag('K', at.tile, at.n)});
-          break;
+        case Line::Kind::issue_qk: a.ops.push_back({Op::Kind::read, at.k.buffer(), 0, tag('K', at.tile, at.n)}); break;
         case Line::Kind::issue_pv:
           a.ops.push_back({Op::Kind::read, at.v.buffer(), 0, tag('V', at.previous_tile, at.previous_block)});
           break;
@@ -255,13 +258,14 @@ class Simulation {
       case Op::Kind::load:
         for (const Agent& reader : agents_)
           if (std::find(reader.in_flight.begin(), reader.in_flight.end(), op.object) != reader.in_flight.end())
-            fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", op.object, op.content,
-                                 reader.name);
+            fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", op.object,
+                                 op.content, reader.name);
         contents_[op.object] = op.content;
         break;
       case Op::Kind::read:
         if (contents_[op.object] != op.content)
-          fault_ = fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, contents_[op.object]);
+          fault_ =
+              fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, contents_[op.object]);
         a.in_flight.push_back(op.object);
         break;
       case Op::Kind::wait_group:
@@ -285,7 +289,8 @@ class Simulation {
   std::string who_waits() const {
     std::string text;
     for (const Agent& a : agents_)
-      if (a.next < a.ops.size()) text += fmt::format("{}{} waits on {}", text.empty() ? "" : ", ", a.name, a.ops[a.next].object);
+      if (a.next < a.ops.size())
+        text += fmt::format("{}{} waits on {}", text.empty() ? "" : ", ", a.name, a.ops[a.next].object);
     return text;
   }
 

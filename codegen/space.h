@@ -26,7 +26,10 @@ struct CostEstimate {
 };
 CostEstimate estimate(const Arch& arch, const Problem& problem, const Config& config);
 
-/// What to launch for a problem that nobody has tuned: the best guess that passes every rule.
+/// What to launch for a problem that nobody has tuned: guesses that pass every rule, best first, few of each tile, so
+/// that one of them builds cleanly where the first does not. Never empty.
+std::vector<Config> default_configs(const Arch& arch, const Problem& problem);
+/// The first of them.
 Config default_config(const Arch& arch, const Problem& problem);
 
 }  // namespace attune::codegen

@@ -12,9 +12,6 @@
 namespace attune::runtime {
 namespace {
 
-// How many guesses a problem gets whose best ones do not build cleanly.
-constexpr int kGuesses = 8;
-
 cache::Store open_store(const RuntimeOptions& options, const std::shared_ptr<Warnings>& warn) {
   cache::Options cache_options;
   if (!options.use_cache) {
@@ -228,30 +225,17 @@ Plan RuntimeState::by_config(const Problem& problem, const codegen::Config& conf
 }
 
 Plan RuntimeState::by_heuristic(const Problem& problem) {
-  const Arch arch = arch_of(device_->properties());
-  const codegen::Config first = codegen::default_config(arch, problem);
-  try {
-    return by_config(problem, first, Origin::heuristic);
-  } catch (const Error& error) {
-    if (!fault_of_one_config(error)) throw;
-    (*warn_)(fmt::format("the best guess does not build cleanly, trying others: {}", error.what()));
-  }
-  std::vector<codegen::Config> others = codegen::candidates(arch, problem);
-  std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    order.emplace_back(codegen::estimate(arch, problem, others[i]).total, i);
-  }
-  std::ranges::sort(order);
-  std::set<std::string> tried{codegen::kernel_part(first)};
-  for (const auto& [seconds, i] : order) {
-    if (!tried.insert(codegen::kernel_part(others[i])).second) continue;
+  std::string last;
+  for (const codegen::Config& config : codegen::default_configs(arch_of(device_->properties()), problem)) {
     try {
-      return by_config(problem, others[i], Origin::heuristic);
+      return by_config(problem, config, Origin::heuristic);
     } catch (const Error& error) {
-      if (!fault_of_one_config(error) || tried.size() > kGuesses) throw;
+      if (!fault_of_one_config(error)) throw;
+      if (last.empty()) (*warn_)(fmt::format("the best guess does not build cleanly, trying others: {}", error.what()));
+      last = error.what();
     }
   }
-  fail(ErrorCode::compile_failed, "plan: no config of this problem builds cleanly ({})", to_string(problem));
+  fail(ErrorCode::compile_failed, "plan: no guess builds cleanly for {} (the last one: {})", to_string(problem), last);
 }
 
 Plan RuntimeState::tuned(const Problem& problem, double seconds, std::stop_token stop) {

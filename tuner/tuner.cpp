@@ -1,6 +1,7 @@
 #include "tuner/tuner.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <future>
 #include <map>
@@ -101,19 +102,31 @@ class Queue {
   explicit Queue(std::deque<ProblemTuner*> order) : order_(std::move(order)) {
     for (const ProblemTuner* tuner : order_) weight_ += tuner->weight();
   }
+
+  /// The next problem, and how much of the time is its. Null when all are done; while others are under way it waits,
+  /// since one of them may come back.
   ProblemTuner* next(const StopCondition& stop, std::size_t devices, double* seconds) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !order_.empty() || under_way_ == 0; });
     if (order_.empty()) return nullptr;
     ProblemTuner* const tuner = order_.front();
     order_.pop_front();
+    ++under_way_;
     *seconds = stop.seconds_left() * std::min(1.0, tuner->weight() / weight_ * static_cast<double>(devices));
     weight_ = std::max(weight_ - tuner->weight(), 1e-9);
     return tuner;
+  }
+  void finished() {
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+    changed_.notify_all();
   }
   void give_back(ProblemTuner* tuner) {
     const std::lock_guard lock(mutex_);
     order_.push_front(tuner);
     weight_ += tuner->weight();
+    --under_way_;
+    changed_.notify_all();
   }
   bool empty() const {
     const std::lock_guard lock(mutex_);
@@ -122,7 +135,9 @@ class Queue {
 
  private:
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
   std::deque<ProblemTuner*> order_;
+  int under_way_ = 0;
   double weight_ = 0;
 };
 
@@ -137,12 +152,14 @@ void serve(Measurer& measurer, Queue& queue, const StopCondition& stop, std::siz
   while (ProblemTuner* const tuner = queue.next(stop, devices, &seconds)) {
     try {
       tuner->run(measurer, stop.slice(seconds));
+      queue.finished();
     } catch (const HardwareFailure&) {
       queue.give_back(tuner);
       const std::lock_guard lock(failures.mutex);
       if (!failures.hardware) failures.hardware = std::current_exception();
       return;
     } catch (...) {
+      queue.finished();
       const std::lock_guard lock(failures.mutex);
       if (!failures.other) failures.other = std::current_exception();
       return;
@@ -246,7 +263,7 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
     }
     serve(*first, queue, stop, request.devices.size(), failures);
     for (std::jthread& thread : others) thread.join();
-    // What a failed device gave back after the others had gone home.
+    // Given back by a failed device, and none was left to take it.
     if (failures.hardware && !failures.other && !queue.empty()) std::rethrow_exception(failures.hardware);
     if (failures.other) std::rethrow_exception(failures.other);
   }

@@ -1,4 +1,4 @@
-// needs: types.cuh element.cuh ptx/math.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/barrier.cuh ptx/global.cuh forward/softmax.cuh
+// needs: forward/softmax.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/barrier.cuh ptx/global.cuh
 // Output of one tile: O normalised, rounded and staged through shared memory for a TMA store; LSE written directly.
 
 // 128-byte swizzle: the 16-byte unit `unit` of row `row`, within a chunk of `rows` rows of 128 bytes.
@@ -31,8 +31,8 @@ ATTUNE_DEVICE void store_output(const TensorMap* map, uint32_t buffer, int row, 
   bulk_commit_group();
 }
 
-// O straight from the accumulator fragment to global memory. Four lanes hold 8 neighbouring columns in pieces of 4 bytes;
-// where the head dim allows they trade pieces, so that each lane writes 16 bytes of its own group of 8 columns.
+// O straight from the accumulator fragment to global memory. Four lanes hold 8 neighbouring columns in pieces of 4
+// bytes; where the head dim allows they trade pieces, so that each lane writes 16 bytes of its own group of 8 columns.
 template <typename Element, int kHeadDim, int kSize>
 ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t row_stride, int row, int seqlen_q,
                                 int lane, float sum0, float sum1) {
@@ -72,7 +72,8 @@ ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t
 #pragma unroll
     for (int i = kTraded; i < kHeadDim / 8; i++)
       if (inside)
-        st_global(out + 8 * i + 2 * quad, Element::pack(o[4 * i + 2 * half] * inverse, o[4 * i + 2 * half + 1] * inverse));
+        st_global(out + 8 * i + 2 * quad,
+                  Element::pack(o[4 * i + 2 * half] * inverse, o[4 * i + 2 * half + 1] * inverse));
   }
 }
 

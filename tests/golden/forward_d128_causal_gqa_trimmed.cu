@@ -226,80 +226,6 @@ ATTUNE_DEVICE float rcp_approx(float x) {
   return y;
 }
 
-#line 2 "templates/ptx/matrix.cuh"
-// ldmatrix and stmatrix: four 8x8 tiles of 16-bit elements.
-
-ATTUNE_DEVICE void ldmatrix_x4(uint32_t address, uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(address)
-               : "memory");
-}
-
-ATTUNE_DEVICE void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
-               "r"(r2), "r"(r3)
-               : "memory");
-}
-
-#line 2 "templates/ptx/bulk_tensor.cuh"
-// cp.async.bulk.tensor.*: TMA copies of 4-D boxes (column, row, head, batch).
-
-// L2 cache policies as createpolicy encodes them (fractional, all of the accesses).
-constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
-constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
-
-ATTUNE_DEVICE void bulk_tensor_load(uint32_t destination, const TensorMap* map, uint32_t barrier, int column, int row,
-                                    int head, int batch, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(destination),
-      "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(barrier), "l"(policy)
-      : "memory");
-}
-
-// Rows and columns outside the tensor are not written.
-ATTUNE_DEVICE void bulk_tensor_store(const TensorMap* map, uint32_t source, int column, int row, int head, int batch) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-               "r"(source), "r"(column), "r"(row), "r"(head), "r"(batch)
-               : "memory");
-}
-
-ATTUNE_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-// Waits until this thread's stores have read their source (the buffer may be written again).
-ATTUNE_DEVICE void bulk_wait_group_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-
-ATTUNE_DEVICE void prefetch_tensormap(const TensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-#line 2 "templates/ptx/barrier.cuh"
-// bar.*: named barriers, and the proxy fence that goes with them.
-
-ATTUNE_DEVICE void barrier_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-ATTUNE_DEVICE void barrier_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Orders this thread's ordinary writes to shared memory before later accesses by the async proxy (TMA, wgmma).
-ATTUNE_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-#line 2 "templates/ptx/global.cuh"
-// Stores to global memory that pass by L1.
-
-ATTUNE_DEVICE void st_global(uint16_t* pointer, uint32_t x) {
-  asm volatile("st.global.L1::no_allocate.b32 [%0], %1;" ::"l"(pointer), "r"(x) : "memory");
-}
-
-ATTUNE_DEVICE void st_global_v4(uint16_t* pointer, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
-  asm volatile("st.global.L1::no_allocate.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
-}
-
 #line 2 "templates/forward/softmax.cuh"
 // Softmax pieces over the accumulator fragment of m64nNk16: a thread holds two rows (r and r + 8), and of each group of
 // 8 columns the pair 2 * (lane % 4), + 1: s[4 i], s[4 i + 1] of row r and s[4 i + 2], s[4 i + 3] of row r + 8.
@@ -416,6 +342,80 @@ ATTUNE_DEVICE void rescale(float (&o)[kSize], float factor0, float factor1) {
   }
 }
 
+#line 2 "templates/ptx/matrix.cuh"
+// ldmatrix and stmatrix: four 8x8 tiles of 16-bit elements.
+
+ATTUNE_DEVICE void ldmatrix_x4(uint32_t address, uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+}
+
+ATTUNE_DEVICE void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+               "r"(r2), "r"(r3)
+               : "memory");
+}
+
+#line 2 "templates/ptx/bulk_tensor.cuh"
+// cp.async.bulk.tensor.*: TMA copies of 4-D boxes (column, row, head, batch).
+
+// L2 cache policies as createpolicy encodes them (fractional, all of the accesses).
+constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
+constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
+
+ATTUNE_DEVICE void bulk_tensor_load(uint32_t destination, const TensorMap* map, uint32_t barrier, int column, int row,
+                                    int head, int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(destination),
+      "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// Rows and columns outside the tensor are not written.
+ATTUNE_DEVICE void bulk_tensor_store(const TensorMap* map, uint32_t source, int column, int row, int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(source), "r"(column), "r"(row), "r"(head), "r"(batch)
+               : "memory");
+}
+
+ATTUNE_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until this thread's stores have read their source (the buffer may be written again).
+ATTUNE_DEVICE void bulk_wait_group_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+ATTUNE_DEVICE void prefetch_tensormap(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+#line 2 "templates/ptx/barrier.cuh"
+// bar.*: named barriers, and the proxy fence that goes with them.
+
+ATTUNE_DEVICE void barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+ATTUNE_DEVICE void barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Orders this thread's ordinary writes to shared memory before later accesses by the async proxy (TMA, wgmma).
+ATTUNE_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+#line 2 "templates/ptx/global.cuh"
+// Stores to global memory that pass by L1.
+
+ATTUNE_DEVICE void st_global(uint16_t* pointer, uint32_t x) {
+  asm volatile("st.global.L1::no_allocate.b32 [%0], %1;" ::"l"(pointer), "r"(x) : "memory");
+}
+
+ATTUNE_DEVICE void st_global_v4(uint16_t* pointer, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  asm volatile("st.global.L1::no_allocate.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+
 #line 2 "templates/forward/epilogue.cuh"
 // Output of one tile: O normalised, rounded and staged through shared memory for a TMA store; LSE written directly.
 
@@ -449,8 +449,8 @@ ATTUNE_DEVICE void store_output(const TensorMap* map, uint32_t buffer, int row, 
   bulk_commit_group();
 }
 
-// O straight from the accumulator fragment to global memory. Four lanes hold 8 neighbouring columns in pieces of 4 bytes;
-// where the head dim allows they trade pieces, so that each lane writes 16 bytes of its own group of 8 columns.
+// O straight from the accumulator fragment to global memory. Four lanes hold 8 neighbouring columns in pieces of 4
+// bytes; where the head dim allows they trade pieces, so that each lane writes 16 bytes of its own group of 8 columns.
 template <typename Element, int kHeadDim, int kSize>
 ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t row_stride, int row, int seqlen_q,
                                 int lane, float sum0, float sum1) {
@@ -490,7 +490,8 @@ ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t
 #pragma unroll
     for (int i = kTraded; i < kHeadDim / 8; i++)
       if (inside)
-        st_global(out + 8 * i + 2 * quad, Element::pack(o[4 * i + 2 * half] * inverse, o[4 * i + 2 * half + 1] * inverse));
+        st_global(out + 8 * i + 2 * quad,
+                  Element::pack(o[4 * i + 2 * half] * inverse, o[4 * i + 2 * half + 1] * inverse));
   }
 }
 
@@ -610,7 +611,7 @@ ATTUNE_DEVICE void next_block_masked(const float (&s)[kSize], uint32_t (&p)[kPac
   row.sum[1] += sum1;
 }
 
-#line 614 "kernel.cu"
+#line 615 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim

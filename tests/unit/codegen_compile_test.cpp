@@ -31,17 +31,19 @@ TEST_CASE("emitted kernels of every schedule compile without spills and serialis
     const char* problem;
     const char* config;
   };
-  for (const Case& c : {Case{"head_dim=128,heads=16", "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped"},
-                        Case{"head_dim=128,heads=16", "softmax=exact,order=qk_pv,q=registers,o=own,boundary=overlapped"},
-                        Case{"head_dim=128,heads=16,causal=1",
-                             "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,"
-                             "diagonal=trimmed"},
-                        Case{"head_dim=64,heads=32", "softmax=first_max,order=pv_qk,consumers=3,o=own,boundary=overlapped"},
-                        Case{"head_dim=256,heads=8", "softmax=zero,order=pv_qk,block_n=64"},
-                        Case{"dtype=fp16,head_dim=72,head_dim_v=136,heads=8,seqlen_q=100",
-                             "softmax=exact,order=qk_pv,block_n=64,o=own"}}) {
-    CAPTURE(c.problem);
-    CAPTURE(c.config);
+  for (const Case& c :
+       {Case{"head_dim=128,heads=16", "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped"},
+        Case{"head_dim=128,heads=16", "softmax=exact,order=qk_pv,q=registers,o=own,boundary=overlapped"},
+        Case{"head_dim=128,heads=16,causal=1",
+             "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,"
+             "diagonal=trimmed,remember=0"},
+        Case{"head_dim=64,heads=32",
+             "softmax=first_max,order=pv_qk,consumers=3,q_buffers=2,q_ahead=1,o=own,boundary=overlapped"},
+        Case{"head_dim=256,heads=8", "softmax=zero,order=pv_qk,block_n=64"},
+        Case{"dtype=fp16,head_dim=72,head_dim_v=136,heads=8,seqlen_q=100",
+             "softmax=exact,order=qk_pv,block_n=64,o=own"}}) {
+    CAPTURE(std::string(c.problem));
+    CAPTURE(std::string(c.config));
     const KernelSpec spec = specialise(kArch, parse_problem(c.problem), parse_config(c.config));
     const runtime::CompileResult result = compiler->compile(emit(spec).source, compile_options(spec));
     CHECK(runtime::rejection(result).value_or("accepted") == "accepted");

@@ -19,7 +19,8 @@ KernelSpec spec_of(const char* problem, const char* config) {
 }
 
 int count(const std::vector<Line>& lines, Line::Kind kind) {
-  return static_cast<int>(std::count_if(lines.begin(), lines.end(), [&](const Line& line) { return line.kind == kind; }));
+  return static_cast<int>(
+      std::count_if(lines.begin(), lines.end(), [&](const Line& line) { return line.kind == kind; }));
 }
 int position(const std::vector<Line>& lines, Line::Kind kind) {
   return static_cast<int>(
@@ -81,8 +82,9 @@ TEST_CASE("a narrow first block has a step of its own after it") {
 }
 
 TEST_CASE("every schedule of the space runs without deadlock or overwritten buffers") {
-  for (const char* text : {"head_dim=128,heads=16", "head_dim=128,heads=16,causal=1", "head_dim=64,heads=32,causal=1",
-                           "head_dim=256,heads=8,causal=1", "head_dim=96,heads=8,seqlen_q=1000", "head_dim=256,heads=8"}) {
+  for (const char* text :
+       {"head_dim=128,heads=16", "head_dim=128,heads=16,causal=1", "head_dim=64,heads=32,causal=1",
+        "head_dim=256,heads=8,causal=1", "head_dim=96,heads=8,seqlen_q=1000", "head_dim=256,heads=8"}) {
     const Problem p = parse_problem(text);
     for (const Config& c : candidates(kArch, p)) {
       const std::string fault = simulate(specialise(kArch, p, c));
@@ -93,9 +95,11 @@ TEST_CASE("every schedule of the space runs without deadlock or overwritten buff
 }
 
 TEST_CASE("a tile boundary that passes over two blocks with two stages is refused") {
-  // Hung on an H200: the upper warpgroup waits for the third K block, which is loaded after a V block whose stage it holds.
-  const KernelSpec spec = spec_of("head_dim=256,heads=8,causal=1",
-                                  "softmax=zero,order=pv_qk,o=own,boundary=overlapped,grid=dynamic,diagonal=skipped,block_n=48");
+  // Hung on an H200: the upper warpgroup waits for the third K block, which is loaded after a V block whose stage it
+  // holds.
+  const KernelSpec spec =
+      spec_of("head_dim=256,heads=8,causal=1",
+              "softmax=zero,order=pv_qk,o=own,boundary=overlapped,grid=dynamic,diagonal=skipped,block_n=48");
   CHECK(simulate(spec).find("deadlock: producer waits on V[") == 0);
   CHECK_THROWS_WITH(emit(spec), doctest::Contains("deadlock"));
 }
@@ -105,8 +109,10 @@ TEST_CASE("planted faults are found and named") {
   const Schedule good = schedule_for(spec.config);
   REQUIRE(simulate(spec, good) == "");
   SUBCASE("a forgotten release leaves the consumer on an old stage") {
-    CHECK(simulate(spec, without(good, Action::Kind::release, Buffer::k)).find("expects K(tile 0, block 0)") != std::string::npos);
-    CHECK(simulate(spec, without(good, Action::Kind::release, Buffer::v)).find("expects V(tile 0, block 0)") != std::string::npos);
+    CHECK(simulate(spec, without(good, Action::Kind::release, Buffer::k)).find("expects K(tile 0, block 0)") !=
+          std::string::npos);
+    CHECK(simulate(spec, without(good, Action::Kind::release, Buffer::v)).find("expects V(tile 0, block 0)") !=
+          std::string::npos);
   }
   SUBCASE("a forgotten await reads a buffer that is not loaded") {
     const std::string fault = simulate(spec, without(good, Action::Kind::await, Buffer::k));

@@ -111,3 +111,13 @@ TEST_CASE("the cost model orders what is plainly ordered") {
   const Config d = parse_config("block_n=128,grid=dynamic,diagonal=trimmed");
   CHECK(estimate(kArch, causal, d).total < 0.65 * estimate(kArch, p, c).total);
 }
+
+TEST_CASE("guesses differ in their tiles") {
+  const std::vector<Config> guesses =
+      default_configs(kArch, parse_problem("head_dim=248,heads=4,seqlen_q=300,causal=1"));
+  CHECK(guesses.size() > 8);
+  std::set<std::pair<int, int>> tiles;
+  for (const Config& c : guesses) tiles.insert({c.consumers, c.block_n});
+  CHECK(tiles.size() >= 4);
+  CHECK(guesses.front() == default_config(kArch, parse_problem("head_dim=248,heads=4,seqlen_q=300,causal=1")));
+}

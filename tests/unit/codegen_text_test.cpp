@@ -72,7 +72,8 @@ TEST_CASE("flops count what a mask leaves") {
 
 TEST_CASE("every candidate's text is parsed back to the same config") {
   const Arch arch = parse_arch("sm_90a");
-  for (const char* text : {"head_dim=128,heads=8", "head_dim=64,heads=8,causal=1", "head_dim=256,heads=2,seqlen_q=1000"}) {
+  for (const char* text :
+       {"head_dim=128,heads=8", "head_dim=64,heads=8,causal=1", "head_dim=256,heads=2,seqlen_q=1000"}) {
     const Problem p = parse_problem(text);
     for (const Config& c : candidates(arch, p)) {
       REQUIRE(parse_config(to_string(c)) == c);
@@ -84,7 +85,8 @@ TEST_CASE("every candidate's text is parsed back to the same config") {
 }
 
 TEST_CASE("a bad config is refused by key and value") {
-  CHECK(message_of([] { parse_config("blok_n=128"); }).starts_with("config: key 'blok_n' is unknown (allowed: family,"));
+  CHECK(
+      message_of([] { parse_config("blok_n=128"); }).starts_with("config: key 'blok_n' is unknown (allowed: family,"));
   CHECK(message_of([] { parse_config("softmax=fast"); }) ==
         "config softmax: 'fast' is unknown (allowed: exact, first_max, zero)");
   CHECK(message_of([] { parse_config("consumers=4"); }) == "config consumers: 4 is out of range (allowed: 1 to 3)");

@@ -28,6 +28,5 @@ TEST_CASE("embedded: the common digest covers every file's digest and name") {
 }
 
 TEST_CASE("embedded: an unknown name is an error that says so") {
-  CHECK_THROWS_WITH_AS(templates::file("no/such.cuh"), "no embedded device code is named no/such.cuh",
-                       attune::Error);
+  CHECK_THROWS_WITH_AS(templates::file("no/such.cuh"), "no embedded device code is named no/such.cuh", attune::Error);
 }

@@ -243,7 +243,9 @@ TEST_CASE_FIXTURE(Fixture, "plan: guesses that spill are passed over") {
 
 TEST_CASE_FIXTURE(Fixture, "plan: when nothing builds the last error is thrown") {
   compiler->fails = 1000;
-  CHECK(refusal(ErrorCode::compile_failed, [&] { state()->plan(kProblem, {}); }).starts_with("file.cuh:1: refused"));
+  CHECK(refusal(ErrorCode::compile_failed, [&] {
+          state()->plan(kProblem, {});
+        }).find("(the last one: file.cuh:1: refused") != std::string::npos);
   CHECK(compiler->compiles < 20);
 }
 

@@ -21,8 +21,7 @@ class Sandbox {
     std::string name = (fs::temp_directory_path() / "attune_toolkit_XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     root_ = name;
-    for (const char* variable :
-         {"ATTUNE_NVRTC", "ATTUNE_TOOLKIT_DIR", "CUDA_HOME", "XDG_DATA_HOME", "HOME"}) {
+    for (const char* variable : {"ATTUNE_NVRTC", "ATTUNE_TOOLKIT_DIR", "CUDA_HOME", "XDG_DATA_HOME", "HOME"}) {
       const char* value = std::getenv(variable);
       saved_[variable] = value ? std::optional<std::string>(value) : std::nullopt;
       unsetenv(variable);

@@ -45,8 +45,8 @@ extern "C" __global__ void attune_fill_normal(u16* out, u64 count, u64 seed, flo
   }
 }
 
-// How many of the 16-bit halves of `words` equal `half`; with `whole`, only those of words that consist of it: the lower half
-// of a float32 may be any pattern.
+// How many of the 16-bit halves of `words` equal `half`; with `whole`, only those of words that consist of it: the
+// lower half of a float32 may be any pattern.
 extern "C" __global__ void attune_count_halves(const unsigned* words, u64 count, unsigned half, int whole,
                                                u64* result) {
   u64 found = 0;

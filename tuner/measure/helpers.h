@@ -49,7 +49,8 @@ struct Leading {
   bool replace = false;
 };
 
-/// What is poisoned as one: an element of O, or a float32 of LSE, whose lower half alone may look like poison by chance.
+/// What is poisoned as one: an element of O, or a float32 of LSE, whose lower half alone may look like poison by
+/// chance.
 enum class PoisonUnit { half, word };
 
 /// Everything is queued on `stream`; nothing waits unless it says so.

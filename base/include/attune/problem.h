@@ -60,13 +60,13 @@ ATTUNE_API double flops(const Problem& problem);
 
 /// What a chip offers. The emitter reads name and compute capability; the cost model reads the rest.
 struct Arch {
-  std::string name = "sm_90a";   ///< as NVRTC's --gpu-architecture takes it
-  int compute_capability = 90;   ///< major * 10 + minor
+  std::string name = "sm_90a";  ///< as NVRTC's --gpu-architecture takes it
+  int compute_capability = 90;  ///< major * 10 + minor
   int sms = 132;
   int shared_per_block = 232448;  ///< bytes a block may use (opt-in limit)
   int registers_per_sm = 65536;
   std::int64_t l2_bytes = 50ll << 20;
-  double clock_ghz = 1.755;          ///< sustained SM clock for the cost model
+  double clock_ghz = 1.755;  ///< sustained SM clock for the cost model
   double hbm_bytes_per_second = 4.0e12;
 
   bool operator==(const Arch&) const = default;
