@@ -101,7 +101,7 @@ struct Trial {
   std::string build_key;    ///< 64 hexadecimal digits, or empty if the source was never built
   std::string device;       ///< device identity
   std::string environment;  ///< driver, NVRTC, digest of templates and emitter
-  std::string regime;       ///< "burst" or "sustained"
+  std::string regime;       ///< "brief" (quick rounds), "burst" or "sustained"
   std::string session;      ///< one run of the tuner on one plan
   std::vector<double> samples;
   double median = 0;  ///< of samples; with low and high its interval. Required to be finite and ordered if status is ok

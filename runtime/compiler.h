@@ -59,7 +59,7 @@ class Compiler {
 
   /// Compiles to a cubin. Throws Error(compile_failed) whose message starts with the first error, template
   /// file and line
-  /// ("templates/sm90/forward.cuh:120: ..."), followed by the log. A build that must be rejected for its
+  /// ("templates/forward/softmax.cuh:120: ..."), followed by the log. A build that must be rejected for its
   /// spills is still returned: rejection() tells.
   virtual CompileResult compile(const std::string& source, const std::vector<std::string>& options,
                                 bool want_ptx = false) const = 0;
