@@ -334,7 +334,7 @@ class ConsumerPrinter {
     out_.line("if (params.lse != nullptr && (lane & 3) == 0)");
     out_.line(
         "  store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,");
-    out_.line("            top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, {}.reference, sum0, sum1);",
+    out_.line("            top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, {}.reference, sum0, sum1);",
               row_state);
     out_.close();
   }

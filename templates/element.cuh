@@ -12,6 +12,12 @@ struct Bf16 {
     return packed;
   }
   static ATTUNE_DEVICE float to_float(uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
+  // Element by element; NaN loses.
+  static ATTUNE_DEVICE uint32_t max2(uint32_t x, uint32_t y) {
+    uint32_t larger;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(x), "r"(y));
+    return larger;
+  }
 };
 
 struct Fp16 {
@@ -26,5 +32,10 @@ struct Fp16 {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
     return value;
+  }
+  static ATTUNE_DEVICE uint32_t max2(uint32_t x, uint32_t y) {
+    uint32_t larger;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(x), "r"(y));
+    return larger;
   }
 };

@@ -77,10 +77,15 @@ ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t
   }
 }
 
-// LSE = scale * reference + ln(sum), -inf for a row without keys. `row` is this thread's first row.
-ATTUNE_DEVICE void store_lse(float* lse, int row, int seqlen_q, float scale, const float (&reference)[2], float sum0,
-                             float sum1) {
+// LSE = ln(2) (reference in units of log2 + log2(sum)), -inf for a row without keys. `row` is this thread's first row.
+// The reference is scaled and rounded as the exponentials' shift was.
+ATTUNE_DEVICE float lse_of(float reference, float sum, float scale_log2) {
   constexpr float kLn2 = 0.693147180559945f;
-  if (row < seqlen_q) lse[row] = sum0 > 0.f ? reference[0] * scale + lg2_approx(sum0) * kLn2 : -infinity();
-  if (row + 8 < seqlen_q) lse[row + 8] = sum1 > 0.f ? reference[1] * scale + lg2_approx(sum1) * kLn2 : -infinity();
+  return sum > 0.f ? (__fmul_rn(reference, scale_log2) + lg2_approx(sum)) * kLn2 : -infinity();
+}
+
+ATTUNE_DEVICE void store_lse(float* lse, int row, int seqlen_q, float scale_log2, const float (&reference)[2],
+                             float sum0, float sum1) {
+  if (row < seqlen_q) lse[row] = lse_of(reference[0], sum0, scale_log2);
+  if (row + 8 < seqlen_q) lse[row + 8] = lse_of(reference[1], sum1, scale_log2);
 }

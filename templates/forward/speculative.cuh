@@ -2,6 +2,13 @@
 // Speculative softmax: the exponentials use a reference fixed beforehand, so there is no row maximum, no shuffle and no
 // rescale of O in the common case. The row sums, which are needed anyway, prove afterwards that the reference served:
 // a sum outside the element type's window (or NaN) sends the warp down the exact path, from S, which is still intact.
+// So does a row that one key dominates: with the row maximum as reference its P is exactly 1, with any other it is
+// rounded, and the rounding error would be O's.
+
+// Share of a row's sum from which on one key dominates it: less in a tile's first block, where looking costs little.
+constexpr float kFirstDominance = 0.5f;
+constexpr float kDominance = 0.875f;
+constexpr float kSuspicion = kDominance / (1.f - kDominance);
 
 // p <- 2^(scale s - shift) packed, and this thread's sums.
 template <typename Element, int kWidth, int kSize, int kPacked>
@@ -37,6 +44,24 @@ ATTUNE_DEVICE void clear_beyond(uint32_t (&p)[kPacked]) {
   for (int i = kWidth / 4; i < kPacked; i++) p[i] = 0u;
 }
 
+template <typename Element>
+ATTUNE_DEVICE float larger_of(uint32_t packed) {
+  return fmaxf(Element::to_float(static_cast<uint16_t>(packed)),
+               Element::to_float(static_cast<uint16_t>(packed >> 16)));
+}
+
+// Whether one key holds more than `share` of one of this thread's rows, whose sums so far are given.
+template <typename Element, int kWidth, int kPacked>
+ATTUNE_DEVICE bool dominated(const uint32_t (&p)[kPacked], float sum0, float sum1, float share) {
+  uint32_t peak0 = p[0], peak1 = p[1];
+#pragma unroll
+  for (int i = 1; i < kWidth / 8; i++) {
+    peak0 = Element::max2(peak0, p[2 * i]);
+    peak1 = Element::max2(peak1, p[2 * i + 1]);
+  }
+  return larger_of<Element>(peak0) > share * sum0 || larger_of<Element>(peak1) > share * sum1;
+}
+
 // First block of a tile on the exact path: the reference is this block's row maximum.
 template <typename Element, int kWidth, int kSize, int kPacked>
 ATTUNE_DEVICE void first_block_by_max(const float (&s)[kSize], uint32_t (&p)[kPacked], RowState& row,
@@ -60,7 +85,8 @@ ATTUNE_DEVICE bool first_block_by_zero(const float (&s)[kSize], uint32_t (&p)[kP
   row.reference[0] = row.reference[1] = 0.f;
   const float sum0 = quad_sum(row.sum[0]), sum1 = quad_sum(row.sum[1]);
   return !__any_sync(kFullWarp, !(sum0 <= Element::kWindowHigh && sum1 <= Element::kWindowHigh &&
-                                  sum0 >= Element::kWindowLow && sum1 >= Element::kWindowLow));
+                                  sum0 >= Element::kWindowLow && sum1 >= Element::kWindowLow) ||
+                                    dominated<Element, kWidth>(p, sum0, sum1, kFirstDominance));
 }
 
 // A later block on the exact path: new running maximum as the reference, sums and O rescaled.
@@ -73,8 +99,9 @@ ATTUNE_DEVICE void next_block_by_max(const float (&s)[kSize], uint32_t (&p)[kPac
   max1 = quad_max(fmaxf(max1, row.reference[1]));
   const float shift0 = max0 == -infinity() ? 0.f : max0 * scale_log2;
   const float shift1 = max1 == -infinity() ? 0.f : max1 * scale_log2;
-  const float factor0 = max0 == -infinity() ? 1.f : ex2_approx(row.reference[0] * scale_log2 - shift0);
-  const float factor1 = max1 == -infinity() ? 1.f : ex2_approx(row.reference[1] * scale_log2 - shift1);
+  // The products are rounded as the earlier blocks' shifts were: fused, they would not cancel.
+  const float factor0 = max0 == -infinity() ? 1.f : ex2_approx(__fmul_rn(row.reference[0], scale_log2) - shift0);
+  const float factor1 = max1 == -infinity() ? 1.f : ex2_approx(__fmul_rn(row.reference[1], scale_log2) - shift1);
   exponentials<Element, kWidth>(s, p, scale_log2, shift0, shift1, sum0, sum1);
   row.sum[0] *= factor0;
   row.sum[1] *= factor1;
@@ -90,8 +117,14 @@ ATTUNE_DEVICE void next_block(const float (&s)[kSize], uint32_t (&p)[kPacked], f
   float sum0, sum1;
   exponentials<Element, kWidth>(s, p, scale_log2, row.reference[0] * scale_log2, row.reference[1] * scale_log2, sum0,
                                 sum1);
-  if (__builtin_expect(__any_sync(kFullWarp, !(sum0 + sum1 <= Element::kWindowHigh)), 0))
-    next_block_by_max<Element, kWidth>(s, p, o, row, scale_log2, sum0, sum1);
+  // A key that dominates its row makes its block dominate what this thread has summed before.
+  const bool suspect = !(sum0 + sum1 <= Element::kWindowHigh) ||
+                       fmaxf(fmaf(row.sum[0], -kSuspicion, sum0), fmaf(row.sum[1], -kSuspicion, sum1)) > 0.f;
+  if (__builtin_expect(__any_sync(kFullWarp, suspect), 0)) {
+    if (__any_sync(kFullWarp, !(sum0 + sum1 <= Element::kWindowHigh) ||
+                                  dominated<Element, kWidth>(p, row.sum[0] + sum0, row.sum[1] + sum1, kDominance)))
+      next_block_by_max<Element, kWidth>(s, p, o, row, scale_log2, sum0, sum1);
+  }
   row.sum[0] += sum0;
   row.sum[1] += sum1;
 }

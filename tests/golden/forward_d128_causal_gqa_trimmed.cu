@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed,exact_tail=0,remember=1,warp_epilogue=0
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed,exact_tail=0,remember=1,warp_epilogue=0
 
-#line 615 "kernel.cu"
+#line 664 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -328,7 +328,7 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
         if (leader) store_output<kHeadDimV, 64>(map_o, buffer, top, done.head, done.batch);
         if (params.lse != nullptr && (lane & 3) == 0)
           store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,
-                    top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, row.reference, sum0, sum1);
+                    top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, row.reference, sum0, sum1);
       }
       if (leader) bulk_wait_group_read();  // shared memory must outlive the store's reads
       return;
@@ -370,7 +370,7 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
       if (leader) store_output<kHeadDimV, 64>(map_o, buffer, top, done.head, done.batch);
       if (params.lse != nullptr && (lane & 3) == 0)
         store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,
-                  top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, row.reference, sum0, sum1);
+                  top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, row.reference, sum0, sum1);
     }
     wgmma_wait_group<0>();
     pin(s);
@@ -502,7 +502,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
         if (leader) store_output<kHeadDimV, 64>(map_o, buffer, top, done.head, done.batch);
         if (params.lse != nullptr && (lane & 3) == 0)
           store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,
-                    top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, row.reference, sum0, sum1);
+                    top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, row.reference, sum0, sum1);
       }
       if (leader) bulk_wait_group_read();  // shared memory must outlive the store's reads
       return;
@@ -544,7 +544,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       if (leader) store_output<kHeadDimV, 64>(map_o, buffer, top, done.head, done.batch);
       if (params.lse != nullptr && (lane & 3) == 0)
         store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,
-                  top + warp * 16 + (lane >> 2), params.seqlen_q, params.scale, row.reference, sum0, sum1);
+                  top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, row.reference, sum0, sum1);
     }
     wgmma_wait_group<0>();
     pin(s);
