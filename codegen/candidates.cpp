@@ -34,15 +34,17 @@ struct Buffering {
   int q_buffers;
   bool q_ahead;
   OBuffer o;
+  int o_pieces;
   Boundary boundary;
 };
 constexpr Buffering kBufferings[] = {
-    {QSource::registers, 1, true, OBuffer::own, Boundary::overlapped},
-    {QSource::registers, 1, false, OBuffer::own, Boundary::overlapped},
-    {QSource::shared, 1, false, OBuffer::own, Boundary::overlapped},
-    {QSource::shared, 2, true, OBuffer::own, Boundary::overlapped},
-    {QSource::shared, 1, false, OBuffer::direct, Boundary::drained},
-    {QSource::shared, 1, false, OBuffer::over_q, Boundary::drained},
+    {QSource::registers, 1, true, OBuffer::own, 1, Boundary::overlapped},
+    {QSource::registers, 1, false, OBuffer::own, 1, Boundary::overlapped},
+    {QSource::shared, 1, false, OBuffer::own, 1, Boundary::overlapped},
+    {QSource::shared, 2, true, OBuffer::own, 1, Boundary::overlapped},
+    {QSource::shared, 1, false, OBuffer::own, 2, Boundary::drained},
+    {QSource::shared, 1, false, OBuffer::direct, 1, Boundary::drained},
+    {QSource::shared, 1, false, OBuffer::over_q, 1, Boundary::drained},
 };
 
 struct SoftmaxChoice {
@@ -137,6 +139,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                           .q_buffers = buffering.q_buffers,
                           .q_ahead = buffering.q_ahead,
                           .o = buffering.o,
+                          .o_pieces = buffering.o_pieces,
                           .boundary = buffering.boundary,
                           .grid = grid,
                           .diagonal = diagonal,

@@ -50,6 +50,7 @@ Fields kernel_fields(const Config& c) {
           {"q_buffers", std::to_string(c.q_buffers)},
           {"q_ahead", flag(c.q_ahead)},
           {"o", name_of(kOBuffers, c.o)},
+          {"o_pieces", std::to_string(c.o_pieces)},
           {"boundary", name_of(kBoundaries, c.boundary)},
           {"grid", name_of(kGrids, c.grid)},
           {"diagonal", name_of(kDiagonals, c.diagonal)},
@@ -102,6 +103,8 @@ Config parse_config(std::string_view text) {
       c.q_ahead = truth(key, value);
     else if (key == "o")
       c.o = value_of<OBuffer>(kOBuffers, key, value);
+    else if (key == "o_pieces")
+      c.o_pieces = number(key, value, 1, 4);
     else if (key == "boundary")
       c.boundary = value_of<Boundary>(kBoundaries, key, value);
     else if (key == "grid")
@@ -121,7 +124,8 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, workers, section)",
+           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, workers, "
+           "section)",
            key);
   }
   return c;

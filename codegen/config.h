@@ -60,8 +60,11 @@ struct Config {
   bool ping_pong = true;  ///< consumers take turns at issuing their products
   QSource q = QSource::shared;
   int q_buffers = 1;
-  bool q_ahead = false;  ///< Q of the next tile is loaded during this one, not at its end
+  bool q_ahead =
+      false;  ///< Q of the next tile is asked for during this one: loaded, or into L2 while its buffer is in use
   OBuffer o = OBuffer::over_q;
+  int o_pieces =
+      1;  ///< OBuffer::own: O goes through its buffer in so many pieces of 64-column chunks, one after another
   Boundary boundary = Boundary::drained;
   Grid grid = Grid::persistent;
   Diagonal diagonal = Diagonal::masked;
@@ -73,6 +76,8 @@ struct Config {
   int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()
 
   int block_m() const { return 64 * consumers; }
+  /// Q's buffer is given back after the tile's last product with it, not at the tile's end.
+  bool releases_q_early() const { return q == QSource::shared && o != OBuffer::over_q && grid != Grid::plain; }
   bool operator==(const Config&) const = default;
 };
 

@@ -104,8 +104,6 @@ class ConsumerPrinter {
       out_.line("phase_q ^= 1;");
     }
   }
-  void release_q(const char* buffer) { out_.line("if (leader) mbarrier_arrive(shared + kQEmpty + 8 * {});", buffer); }
-
   void loops() {
     out_.line("int n = tile.blocks - 2;");
     if (program_.has_second) {
@@ -144,7 +142,6 @@ class ConsumerPrinter {
     loops();
     out_.line("// -- tile boundary: this tile's last product runs beside the next tile's first");
     out_.line("const Tile done = tile;");
-    if (!q_in_registers()) release_q("buffer_q");
     next_q_buffer();
     take_tile("const bool more = tile.m >= 0;");
     out_.open("if (!more) {");
@@ -179,8 +176,6 @@ class ConsumerPrinter {
     loops();
     out_.line("// -- last product and output");
     out_.line("const Tile done = tile;");
-    const bool q_is_done = c_.q == QSource::shared && c_.o != OBuffer::over_q;
-    if (q_is_done && !plain) release_q("buffer_q");  // its last product is done: the next Q may come meanwhile
     segment(program_.drain);
     if (plain) {
       finish_stores();
@@ -246,6 +241,10 @@ class ConsumerPrinter {
         return;
       case Kind::release_k: release("k", "K"); return;
       case Kind::release_v: release("v", "V"); return;
+      case Kind::release_q:  // the next Q may come during this block's softmax and the last product
+        out_.line("if (leader && {} == {}) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);",
+                  line.first ? "tile.blocks" : "n", line.first ? 1 : 0);
+        return;
       case Kind::mask: mask(line); return;
       case Kind::softmax: softmax(line); return;
       case Kind::save_row: out_.line("const RowState done_row = row;"); return;
@@ -353,18 +352,24 @@ class ConsumerPrinter {
     const std::string buffer = c_.o == OBuffer::own ? "kSharedO"
                                : c_.q_buffers > 1   ? "kSharedQ + buffer_q * kQBytes"
                                                     : "kSharedQ";
+    const SharedLayout layout = layout_of(spec_);
     // Over Q each warpgroup keeps to its own rows, which the other one does not read.
     out_.line("const uint32_t buffer = shared + {} + warpgroup * ({} * 64 * 128){};", buffer,
-              c_.o == OBuffer::own ? "kVChunks" : "kQkChunks", by_warp ? " + warp * (kVChunks * 16 * 128)" : "");
-    if (c_.o == OBuffer::own) out_.line("if ({}) bulk_wait_group_read();  // the previous tile's store", storer);
-    // Over Q the barrier also says that every warp's QK has read Q.
-    out_.line("{}", barrier);
-    out_.line("stage_output<{}, kHeadDimV, {}>(o, buffer, {}, lane, sum0, sum1);", element(), by_warp ? 16 : 64,
-              by_warp ? "lane & 15" : "matrix_row");
-    out_.line("fence_proxy_async();");
-    out_.line("{}", barrier);
-    out_.line("if ({}) store_output<kHeadDimV, {}>(map_o, buffer, top{}, done.head, done.batch);", storer,
-              by_warp ? 16 : 64, by_warp ? " + warp * 16" : "");
+              c_.o == OBuffer::own ? std::to_string(layout.o_chunks) : "kQkChunks",
+              by_warp ? fmt::format(" + warp * ({} * 16 * 128)", layout.o_chunks) : "");
+    for (int first = 0; first < layout.v_chunks; first += layout.o_chunks) {
+      if (c_.o == OBuffer::own)
+        out_.line("if ({}) bulk_wait_group_read();  // the previous {} store", storer,
+                  first == 0 ? "tile's" : "piece's");
+      // Over Q the barrier also says that every warp's QK has read Q.
+      out_.line("{}", barrier);
+      out_.line("stage_output<{}, kHeadDimV, {}, {}, {}>(o, buffer, {}, lane, sum0, sum1);", element(),
+                by_warp ? 16 : 64, first, layout.o_chunks, by_warp ? "lane & 15" : "matrix_row");
+      out_.line("fence_proxy_async();");
+      out_.line("{}", barrier);
+      out_.line("if ({}) store_output<kHeadDimV, {}, {}, {}>(map_o, buffer, top{}, done.head, done.batch);", storer,
+                by_warp ? 16 : 64, first, layout.o_chunks, by_warp ? " + warp * 16" : "");
+    }
   }
 
   Writer& out_;

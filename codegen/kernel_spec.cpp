@@ -136,7 +136,8 @@ SharedLayout layout_of(const KernelSpec& spec) {
   l.qk_chunks = (spec.head_dim + 63) / 64;
   l.v_chunks = (spec.head_dim_v + 63) / 64;
   l.q_bytes = c.block_m() * l.qk_chunks * 128;
-  l.o_bytes = c.o == OBuffer::direct ? 0 : c.block_m() * l.v_chunks * 128;
+  l.o_chunks = (l.v_chunks + c.o_pieces - 1) / c.o_pieces;
+  l.o_bytes = c.o == OBuffer::direct ? 0 : c.block_m() * l.o_chunks * 128;
   l.k_bytes = c.block_n * l.qk_chunks * 128;
   l.v_bytes = c.block_n * l.v_chunks * 128;
   l.q_at = 0;

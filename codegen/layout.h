@@ -7,6 +7,7 @@ namespace attune::codegen {
 
 struct SharedLayout {
   int qk_chunks = 0, v_chunks = 0;                         ///< 64-column chunks of Q and K rows, of V and O rows
+  int o_chunks = 0;                                        ///< chunks of one piece of O
   int q_bytes = 0, o_bytes = 0, k_bytes = 0, v_bytes = 0;  ///< one buffer
   int q_at = 0, o_at = 0, k_at = 0, v_at = 0, barriers_at = 0, slots_at = 0;
   int bytes = 0;  ///< dynamic shared memory to ask for

@@ -107,7 +107,10 @@ class Lowering {
   }
 
   void release(Buffer buffer) {
-    if (buffer == Buffer::k && kind_.current) add({.kind = Kind::release_k});
+    if (buffer == Buffer::k && kind_.current) {
+      add({.kind = Kind::release_k});
+      if (spec_.config.releases_q_early()) add({.kind = Kind::release_q, .first = kind_.first});
+    }
     if (buffer == Buffer::v && kind_.previous && !v_released_) {
       release_v();
       if (finishes() && !finished_) finish_output();

@@ -41,6 +41,10 @@ Reason buffers(const Arch&, const KernelSpec& s) {
   const bool q_is_free_early = c.q_buffers == 2 || (c.q == QSource::registers && c.o != OBuffer::over_q);
   if (c.q_ahead && !q_is_free_early) return "q_ahead: needs q_buffers = 2, or q = registers with o = own or direct";
   if (c.q_ahead && c.grid == Grid::plain) return "q_ahead: one tile a block has no next tile (grid = plain)";
+  if (c.o_pieces > 1 && c.o != OBuffer::own) return "o_pieces: needs o = own";
+  if (c.o_pieces > l.v_chunks)
+    return fmt::format("o_pieces: {} of {} chunks of 64 columns (allowed: 1 to {})", c.o_pieces, l.v_chunks,
+                       l.v_chunks);
   if (c.warp_epilogue && c.o != OBuffer::own) return "warp_epilogue: needs o = own";
   return {};
 }

@@ -168,7 +168,6 @@ class Simulation {
       remember_previous(at);
       const bool more = at.tile + 1 < tiles_.size();
       if (!program.flattened || !more) {
-        if (c_.q == QSource::shared && c_.o != OBuffer::over_q) release_q();
         play(program.drain);
         if (c_.o == OBuffer::over_q) release_q();
         at.q.advance();
@@ -177,7 +176,6 @@ class Simulation {
         take_tile();
         play(program.first);
       } else {
-        if (c_.q == QSource::shared) release_q();
         at.q.advance();
         at.tile++;
         take_tile();
@@ -215,6 +213,9 @@ class Simulation {
         case Line::Kind::wait: a.ops.push_back({Op::Kind::wait_group, {}, line.pending, {}}); break;
         case Line::Kind::release_k: pass(at.k); break;
         case Line::Kind::release_v: pass(at.v); break;
+        case Line::Kind::release_q:
+          if (at.n == 0) a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
+          break;
         case Line::Kind::skip_k:
           for (int i = 0; i < at.skipped; i++) {
             if (turns_) a.ops.push_back({Op::Kind::sync_turn, own_turn, 0, {}});

@@ -6,16 +6,17 @@ ATTUNE_DEVICE uint32_t swizzled(int rows, int row, int unit) {
   return (unit / 8) * (rows * 128) + row * 128 + (((unit % 8) ^ (row & 7)) << 4);
 }
 
-// Stages the accumulator fragment (64 rows of a warpgroup, or 16 of a warp) as 64-column chunks of kRows rows.
-// `row` is the row this lane addresses. A row without keys (sum 0) gives exact zeros, whatever V held.
-template <typename Element, int kHeadDim, int kRows, int kSize>
+// Stages the accumulator fragment (64 rows of a warpgroup, or 16 of a warp) as 64-column chunks of kRows rows: kChunks
+// of them from kFirst on. `row` is the row this lane addresses. A row without keys (sum 0) gives exact zeros, whatever
+// V held.
+template <typename Element, int kHeadDim, int kRows, int kFirst, int kChunks, int kSize>
 ATTUNE_DEVICE void stage_output(const float (&o)[kSize], uint32_t buffer, int row, int lane, float sum0, float sum1) {
   const float inverse0 = sum0 > 0.f ? rcp_approx(sum0) : 0.f, inverse1 = sum1 > 0.f ? rcp_approx(sum1) : 0.f;
 #pragma unroll
-  for (int k = 0; k < (kHeadDim + 15) / 16; k++) {
+  for (int k = 4 * kFirst; k < 4 * (kFirst + kChunks) && k < (kHeadDim + 15) / 16; k++) {
     constexpr bool kOdd = kHeadDim % 16 != 0;
     const bool half = kOdd && k == kHeadDim / 16;  // the last 8 columns have no right neighbour
-    stmatrix_x4(buffer + swizzled(kRows, row, 2 * k + (lane >> 4)),
+    stmatrix_x4(buffer + swizzled(kRows, row, 2 * (k - 4 * kFirst) + (lane >> 4)),
                 Element::pack(o[8 * k] * inverse0, o[8 * k + 1] * inverse0),
                 Element::pack(o[8 * k + 2] * inverse1, o[8 * k + 3] * inverse1),
                 half ? 0u : Element::pack(o[(8 * k + 4) % kSize] * inverse0, o[(8 * k + 5) % kSize] * inverse0),
@@ -23,11 +24,11 @@ ATTUNE_DEVICE void stage_output(const float (&o)[kSize], uint32_t buffer, int ro
   }
 }
 
-template <int kHeadDim, int kRows>
+template <int kHeadDim, int kRows, int kFirst, int kChunks>
 ATTUNE_DEVICE void store_output(const TensorMap* map, uint32_t buffer, int row, int head, int batch) {
 #pragma unroll
-  for (int chunk = 0; chunk < (kHeadDim + 63) / 64; chunk++)
-    bulk_tensor_store(map, buffer + chunk * (kRows * 128), chunk * 64, row, head, batch);
+  for (int chunk = kFirst; chunk < kFirst + kChunks && chunk < (kHeadDim + 63) / 64; chunk++)
+    bulk_tensor_store(map, buffer + (chunk - kFirst) * (kRows * 128), chunk * 64, row, head, batch);
   bulk_commit_group();
 }
 

@@ -1,8 +1,8 @@
 // attune forward  sm_90a  fp16  d80  |  128x128, 2 stages, 2 consumers, ping-pong, exact softmax, persistent
-// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,boundary=drained,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,boundary=drained,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
+// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
 
-#line 523 "kernel.cu"
+#line 524 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 80;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -267,10 +267,10 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       const int top = done.m * kBlockM + warpgroup * 64;
       const uint32_t buffer = shared + kSharedQ + warpgroup * (kQkChunks * 64 * 128);
       barrier_sync(8 + warpgroup, 128);
-      stage_output<Fp16, kHeadDimV, 64>(o, buffer, matrix_row, lane, sum0, sum1);
+      stage_output<Fp16, kHeadDimV, 64, 0, 2>(o, buffer, matrix_row, lane, sum0, sum1);
       fence_proxy_async();
       barrier_sync(8 + warpgroup, 128);
-      if (leader) store_output<kHeadDimV, 64>(map_o, buffer, top, done.head, done.batch);
+      if (leader) store_output<kHeadDimV, 64, 0, 2>(map_o, buffer, top, done.head, done.batch);
       if (params.lse != nullptr && (lane & 3) == 0)
         store_lse(params.lse + (static_cast<int64_t>(done.batch) * params.heads + done.head) * params.seqlen_q,
                   top + warp * 16 + (lane >> 2), params.seqlen_q, scale_log2, row.reference, sum0, sum1);

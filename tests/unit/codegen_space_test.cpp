@@ -36,6 +36,8 @@ TEST_CASE("rules say why a config cannot be built") {
   CHECK(reason("head_dim=128,causal=1", "diagonal=skipped,block_n=128").starts_with("diagonal: skipped needs"));
   CHECK(reason("head_dim=256", "block_n=128").starts_with("shared memory: "));
   CHECK(reason("head_dim=64", "block_n=256,consumers=3").starts_with("registers: about"));
+  CHECK(reason("head_dim=128", "o_pieces=2").starts_with("o_pieces: needs o = own"));
+  CHECK(reason("head_dim=128", "block_n=64,o=own,o_pieces=3").starts_with("o_pieces: 3 of 2 chunks"));
   CHECK(reason("head_dim=128", "warp_epilogue=1").starts_with("warp_epilogue: needs o = own"));
   CHECK(reason("head_dim=128", "remember=0").starts_with("remember: only softmax zero"));
 }
