@@ -256,17 +256,22 @@ class ConsumerPrinter {
           out_.line("barrier_arrive(next_turn, 256);");
         }
         out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);");
+        order_waits();
         release("k", "K");
         out_.close();
         return;
       case Kind::skip_v:
         out_.open("for (; skipped > 0; skipped--) {");
         out_.line("mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);");
+        order_waits();
         release("v", "V");
         out_.close();
         return;
     }
   }
+
+  // No product follows that all warps take part in. A warp that is still to see this phase must not find the next one.
+  void order_waits() { out_.line("barrier_sync(8 + warpgroup, 128);  // every warp has seen this phase"); }
 
   void release(const char* lower, const char* upper) {
     out_.line("if (leader) mbarrier_arrive(shared + k{0}Empty + 8 * stage_{1});", upper, lower);
@@ -338,11 +343,19 @@ class ConsumerPrinter {
     out_.close();
   }
 
+  // The leader alone gives buffers back. Turns and whole-warpgroup staging put every warp's read of the tile's slot
+  // before its later arrivals; without either a barrier has to.
+  void order_slot_reads() {
+    if (!turns() && c_.grid != Grid::plain)
+      out_.line("barrier_sync(8 + warpgroup, 128);  // every warp has read the tile's slot: it may be written again");
+  }
+
   void store_from_registers() {
     out_.line("const int row_in_head = top + warp * 16 + (lane >> 2);");
     out_.line("write_output<{}, kHeadDimV>(o, params.o + done.batch * params.o_batch + done.head * params.o_head,",
               element());
     out_.line("                            params.o_row, row_in_head, params.seqlen_q, lane, sum0, sum1);");
+    order_slot_reads();
   }
 
   void store_by_tensor_map() {
@@ -370,6 +383,7 @@ class ConsumerPrinter {
       out_.line("if ({}) store_output<kHeadDimV, {}, {}, {}>(map_o, buffer, top{}, done.head, done.batch);", storer,
                 by_warp ? 16 : 64, first, layout.o_chunks, by_warp ? " + warp * 16" : "");
     }
+    if (by_warp) order_slot_reads();
   }
 
   Writer& out_;

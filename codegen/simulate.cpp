@@ -316,15 +316,22 @@ class Simulation {
 }  // namespace
 
 std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
-  const int most_tiles = spec.config.grid == Grid::plain ? 1 : 3;
+  const Config& c = spec.config;
+  const int most_tiles = c.grid == Grid::plain ? 1 : 3;
+  // A warpgroup that passes over blocks does so only in tiles that have more of them.
+  std::vector<int> lengths{1, 2, 3};
+  const int most_skipped = c.diagonal == Diagonal::skipped ? (c.block_m() - 64 + c.block_n - 1) / c.block_n : 0;
+  if (most_skipped + 1 > 3) lengths.push_back(most_skipped + 1);
   for (int tiles = 1; tiles <= most_tiles; tiles++) {
-    Tiles blocks(static_cast<std::size_t>(tiles), 1);
+    std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through
     while (true) {
+      Tiles blocks;
+      for (std::size_t index : at) blocks.push_back(lengths[index]);
       for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
         if (std::string fault = Simulation(spec, schedule, blocks, eager).run(); !fault.empty()) return fault;
       std::size_t i = 0;
-      while (i < blocks.size() && ++blocks[i] > 3) blocks[i++] = 1;
-      if (i == blocks.size()) break;
+      while (i < at.size() && ++at[i] == lengths.size()) at[i++] = 0;
+      if (i == at.size()) break;
     }
   }
   return {};
