@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/emulator.h"
 #include "cli/problem_flags.h"
 #include "cli/wording.h"
 #include "codegen/kernel_spec.h"
@@ -26,7 +27,7 @@ struct Flags {
 
 // What works, and for what does not, why.
 struct Findings {
-  std::string no_gpu, no_compiler, no_worker, no_cache;  // empty: it is there
+  std::string no_gpu, no_compiler, no_emulator, no_worker, no_cache;  // empty: it is there
 };
 
 std::string version_text(int driver) { return fmt::format("{}.{}", driver / 1000, driver % 1000 / 10); }
@@ -110,6 +111,15 @@ void look_for_compilers(Output& output, Findings& findings) {
   output.document()["compilers"] = std::move(compilers);
 }
 
+void look_for_emulator(Output& output, Findings& findings) {
+  const bool here = has_emulator();
+  output.line("emulator     {}",
+              here ? "runs sm_90a kernels on the CPU and finds their faults: attune verify --device cpu"
+                   : "none: this build has no CPU emulator");
+  output.document()["emulator"] = here;
+  if (!here) findings.no_emulator = "no CPU emulator";
+}
+
 void look_for_worker(Output& output, Findings& findings) {
   try {
     const std::string worker = tuner::find_worker();
@@ -162,34 +172,43 @@ struct Task {
   std::string missing;  // empty: it can be done
 };
 
+// Those of the lacks that are there.
+std::string joined(std::initializer_list<const std::string*> lacks) {
+  std::string text;
+  for (const std::string* lack : lacks)
+    if (!lack->empty()) text += (text.empty() ? "" : "; ") + *lack;
+  return text;
+}
+
 std::vector<Task> tasks(const Findings& f) {
-  std::string tuning;
-  for (const std::string* lack : {&f.no_gpu, &f.no_compiler, &f.no_worker, &f.no_cache})
-    if (!lack->empty()) tuning += (tuning.empty() ? "" : "; ") + *lack;
-  return {{"compile", f.no_compiler}, {"launch", f.no_gpu}, {"tune", tuning}};
+  return {{"compile", f.no_compiler},
+          {"emulate", joined({&f.no_emulator, &f.no_compiler})},
+          {"launch", f.no_gpu},
+          {"tune", joined({&f.no_gpu, &f.no_compiler, &f.no_worker, &f.no_cache})}};
 }
 
 ExitCode run(const Flags& flags, Output& output) {
-  if (!flags.task.empty() && flags.task != "compile" && flags.task != "launch" && flags.task != "tune")
-    fail(ErrorCode::invalid_argument, "for: '{}' is unknown (allowed: compile, launch, tune)", flags.task);
+  const std::string& task = flags.task;
+  if (!task.empty() && task != "compile" && task != "emulate" && task != "launch" && task != "tune")
+    fail(ErrorCode::invalid_argument, "for: '{}' is unknown (allowed: compile, emulate, launch, tune)", task);
   Findings findings;
   output.line("attune       {}, emitter {}", version(), codegen::emitter_digest().substr(0, 12));
   output.document()["version"] = version();
   output.document()["emitter"] = codegen::emitter_digest();
   look_for_gpus(output, findings);
   look_for_compilers(output, findings);
+  look_for_emulator(output, findings);
   look_for_worker(output, findings);
   look_at_cache(flags, output, findings);
   output.line();
   output.line("emit         yes");
   Json can{{"emit", true}};
   bool asked_for = true;
-  for (const Task& task : tasks(findings)) {
+  for (const Task& t : tasks(findings)) {
     const char* padding = "             ";
-    output.line("{}{}{}", task.name, padding + std::string(task.name).size(),
-                task.missing.empty() ? "yes" : "no: " + task.missing);
-    can[task.name] = task.missing.empty();
-    if (task.name == flags.task) asked_for = task.missing.empty();
+    output.line("{}{}{}", t.name, padding + std::string(t.name).size(), t.missing.empty() ? "yes" : "no: " + t.missing);
+    can[t.name] = t.missing.empty();
+    if (t.name == task) asked_for = t.missing.empty();
   }
   if (!findings.no_compiler.empty() && findings.no_gpu.empty())
     output.line("\nWithout NVRTC only kernels from packs and the cache can be launched.");
@@ -207,7 +226,7 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
   flags->cache.add(command);
   command
       .add_option("--for", flags->task,
-                  "exit with 3 unless this can be done: compile, launch or tune (default: anything at all)")
+                  "exit with 3 unless this can be done: compile, emulate, launch or tune (default: anything at all)")
       ->type_name("TASK");
 }
 

@@ -24,7 +24,7 @@ struct Flags {
   ProblemSetFlags problems;
   CacheFlag cache;
   std::string devices = "0", regime = tuner::kBurst, shard;
-  std::optional<std::string> budget, max_candidates;
+  std::optional<std::string> budget, max_candidates, emulate;
   std::vector<std::string> configs;
   bool force = false, no_gpu = false;
 };
@@ -112,6 +112,7 @@ ExitCode without_gpu(const Flags& flags, const std::vector<Problem>& problems, d
   request.configs = flags.configs;
   request.builds = static_cast<int>(
       flags.max_candidates ? parse_count("max_candidates", *flags.max_candidates, 1, 1 << 20) : kBuildsWithoutGpu);
+  request.emulate = flags.emulate ? static_cast<int>(parse_count("emulate", *flags.emulate, 0, 1 << 20)) : 0;
   request.seconds = seconds;
   request.stop = interrupt.token();
   return rank_builds(request, output);
@@ -133,6 +134,8 @@ ExitCode run(const Flags& flags, Output& output) {
   const tuner::Shard shard = shard_of(flags.shard);
   for (const std::string& config : flags.configs)
     for (const Problem& problem : problems) checked_config(flags.problems.arch(), problem, config);
+  if (flags.emulate && !flags.no_gpu)
+    fail(ErrorCode::invalid_argument, "emulate: is for --no-gpu; with a GPU every kernel is checked there");
   if (flags.no_gpu) return without_gpu(flags, problems, seconds, output);
 
   tuner::Request request = request_for(flags.cache.require(output), problems);
@@ -197,6 +200,10 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->type_name("I/N|auto");
   command.add_flag("--force", flags->force, "measure again what was tuned before");
   command.add_flag("--no-gpu", flags->no_gpu, "compile and rank by the cost model only; keeps the kernels");
+  command
+      .add_option("--emulate", flags->emulate,
+                  "with --no-gpu: run the best kernels of each problem on the CPU emulator (default: 0)")
+      ->type_name("N");
 }
 
 }  // namespace attune::cli

@@ -161,17 +161,19 @@ KernelFlags::Choice KernelFlags::choice() const {
 
 // -- device
 
-void DeviceFlag::add(CLI::App& command) {
-  command.add_option("--device", device_, "ordinal of the GPU (default: 0)")->type_name("N");
+void DeviceFlag::add(CLI::App& command, const std::string& help) {
+  command.add_option("--device", device_, help)->type_name("N");
 }
 
 void DeviceFlag::refuse_cpu() {
-  fail(ErrorCode::unsupported,
-       "device: 'cpu' needs the CPU emulator, which this build does not have (allowed: the ordinal of a GPU)");
+  fail(
+      ErrorCode::unsupported,
+      "device: 'cpu' is for `attune verify` alone: the CPU emulator says nothing about time (allowed: the ordinal of a "
+      "GPU)");
 }
 
 int DeviceFlag::ordinal() const {
-  if (device_ == "cpu") refuse_cpu();
+  if (is_cpu()) refuse_cpu();
   return static_cast<int>(parse_int("device", device_, 0, 1 << 20));
 }
 

@@ -67,9 +67,11 @@ codegen::KernelSpec checked_spec(const std::string& text);
 
 /// --device N
 struct DeviceFlag {
-  void add(CLI::App& command);
+  void add(CLI::App& command, const std::string& help = "ordinal of the GPU (default: 0)");
+  /// --device cpu
+  bool is_cpu() const { return device_ == "cpu"; }
   int ordinal() const;
-  /// Throws Error(unsupported): the emulator is not part of this build.
+  /// Throws Error(unsupported): the CPU emulator is of no use to this command.
   [[noreturn]] static void refuse_cpu();
   /// Throws Error(no_device), Error(invalid_argument), Error(unsupported) for `cpu`.
   std::shared_ptr<runtime::Device> open() const;

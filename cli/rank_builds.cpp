@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/emulator.h"
 #include "cli/problem_flags.h"
 #include "cli/ranking.h"
 #include "cli/table.h"
@@ -21,7 +22,10 @@ struct Job {
   codegen::KernelSpec spec;
   std::optional<runtime::Build> build;  // nothing: not compiled in time, or `failure` says why not
   std::string failure;
+  std::optional<EmulatedOutcome> outcome;  // on the CPU emulator
 };
+
+bool accepted(const Job& job) { return job.build && job.build->info.rejected.empty(); }
 
 struct Line {
   RankedConfig ranked;
@@ -69,10 +73,34 @@ void compile(const RankBuildsRequest& request, std::vector<Job*> jobs, Output& o
   output.end_progress();
 }
 
+// Of each problem the best kernels that were accepted.
+void emulate(const RankBuildsRequest& request, const std::vector<std::vector<Line>>& problems, Output& output) {
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    int tried = 0;
+    for (const Line& line : problems[i]) {
+      Job& job = *line.job;
+      if (tried == request.emulate || request.stop.stop_requested()) break;
+      if (!accepted(job)) continue;
+      ++tried;
+      if (job.outcome) continue;
+      output.progress(
+          fmt::format("{}  on the emulator  {}/{}", short_problem_text(request.problems[i]), tried, request.emulate));
+      try {
+        job.outcome = try_on_emulator(job.spec, request.stop);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::interrupted) throw;
+      }
+    }
+  }
+  output.end_progress();
+}
+
 std::string verdict(const Job& job) {
   if (!job.failure.empty()) return "failed: " + job.failure;
   if (!job.build) return "not compiled";
-  return job.build->info.rejected.empty() ? "accepted" : "rejected: " + job.build->info.rejected;
+  if (!accepted(job)) return "rejected: " + job.build->info.rejected;
+  if (!job.outcome) return "accepted";
+  return job.outcome->good ? "accepted, right on the emulator" : "on the emulator: " + job.outcome->text;
 }
 
 Json line_json(const Line& line) {
@@ -80,6 +108,7 @@ Json line_json(const Line& line) {
             {"spec", codegen::to_string(line.job->spec)},
             {"estimate", estimate_json(line.ranked.estimate)},
             {"verdict", verdict(*line.job)}};
+  if (line.job->outcome) json["emulator"] = {{"ok", line.job->outcome->good}, {"text", line.job->outcome->text}};
   if (line.job->build) {
     json["build_key"] = line.job->build->key;
     json["registers"] = line.job->build->info.registers;
@@ -119,6 +148,7 @@ void print(const Problem& problem, const std::vector<Line>& lines, Output& outpu
 }  // namespace
 
 ExitCode rank_builds(const RankBuildsRequest& request, Output& output) {
+  if (request.emulate > 0) require_emulator();
   runtime::Compiler::get();  // without NVRTC nothing below makes sense: its error comes first, once
   std::map<std::string, Job> jobs;
   std::vector<Job*> order;
@@ -127,36 +157,43 @@ ExitCode rank_builds(const RankBuildsRequest& request, Output& output) {
     std::vector<Line>& lines = problems.emplace_back();
     for (RankedConfig& ranked : choose(request, problem)) {
       const codegen::KernelSpec spec = codegen::specialise(request.arch, problem, ranked.config);
-      const auto [job, fresh] = jobs.try_emplace(codegen::to_string(spec), Job{spec, {}, {}});
+      const auto [job, fresh] = jobs.try_emplace(codegen::to_string(spec), Job{spec, {}, {}, {}});
       if (fresh) order.push_back(&job->second);
       lines.push_back({std::move(ranked), &job->second});
     }
   }
   compile(request, order, output);
+  if (request.emulate > 0) emulate(request, problems, output);
 
   Json list = Json::array();
-  bool every_problem = true;
+  bool every_problem = true, every_right = true;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     print(request.problems[i], problems[i], output);
     Json candidates = Json::array();
     bool any = false;
     for (const Line& line : problems[i]) {
       candidates.push_back(line_json(line));
-      any = any || verdict(*line.job) == "accepted";
+      any = any || accepted(*line.job);
+      every_right = every_right && (!line.job->outcome || line.job->outcome->good);
     }
     every_problem = every_problem && any;
     list.push_back({{"problem", to_string(request.problems[i])}, {"candidates", std::move(candidates)}});
   }
   const auto built = std::ranges::count_if(order, [](const Job* job) { return job->build.has_value(); });
-  const auto accepted = std::ranges::count_if(order, [](const Job* job) { return verdict(*job) == "accepted"; });
-  output.line("{} kernels compiled, {} accepted and kept in {}.", built, accepted,
-              cache::Store(request.store).directory());
-  output.line("Whether they are right and how fast they are needs a GPU: attune tune, without --no-gpu.");
+  const auto kept = std::ranges::count_if(order, [](const Job* job) { return accepted(*job); });
+  output.line("{} kernels compiled, {} accepted and kept in {}.", built, kept, cache::Store(request.store).directory());
+  output.line(request.emulate > 0
+                  ? "How fast they are needs a GPU: attune tune, without --no-gpu."
+                  : "Whether they are right and how fast they are needs a GPU: attune tune, without --no-gpu.");
   output.document()["measured"] = false;
   output.document()["problems"] = std::move(list);
   if (request.stop.stop_requested()) {
     output.error("interrupted; the kernels so far are kept");
     return ExitCode::interrupted;
+  }
+  if (!every_right) {
+    output.error("tune: a kernel is wrong, or the emulator found a fault in it");
+    return ExitCode::failure;
   }
   if (built < static_cast<std::ptrdiff_t>(order.size())) return built > 0 ? ExitCode::partly_tuned : ExitCode::failure;
   return every_problem ? ExitCode::ok : ExitCode::partly_tuned;

@@ -20,6 +20,7 @@ struct RankBuildsRequest {
   std::vector<Problem> problems = {};
   std::vector<std::string> configs = {};  ///< these instead of the cost model's choice
   int builds = 16;                        ///< kernels for a problem
+  int emulate = 0;                        ///< accepted kernels of a problem, the best first, to try on the emulator
   double seconds = 60;                    ///< no compile is begun later
   std::stop_token stop = {};
 };

@@ -43,7 +43,8 @@ Builder::Builder(cache::Store store, std::function<std::shared_ptr<const Compile
 
 std::string Builder::key(const codegen::KernelSpec& spec) {
   const codegen::EmittedKernel kernel = codegen::emit(spec);
-  return build_key(kernel.source, compiler_()->version(), checked_options(codegen::compile_options(spec)));
+  const std::shared_ptr<const Compiler> compiler = compiler_();
+  return build_key(kernel.source, compiler->version(), compiler->effective_options(codegen::compile_options(spec)));
 }
 
 std::optional<Build> Builder::find(const std::string& key) {
@@ -53,8 +54,8 @@ std::optional<Build> Builder::find(const std::string& key) {
 
 Build Builder::build(const codegen::KernelSpec& spec) {
   const codegen::EmittedKernel kernel = codegen::emit(spec);
-  const std::vector<std::string> options = checked_options(codegen::compile_options(spec));
   const std::shared_ptr<const Compiler> compiler = compiler_();
+  const std::vector<std::string> options = compiler->effective_options(codegen::compile_options(spec));
   const std::string key = build_key(kernel.source, compiler->version(), options);
 
   throw_remembered_failure(key);

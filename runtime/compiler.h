@@ -1,4 +1,4 @@
-// NVRTC, opened at run time: source text to cubin, with what the log tells about the code.
+// NVRTC, opened at run time: source text to a device's code, with what the log tells about it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace attune::runtime {
 
 struct CompileResult {
-  std::string cubin;     ///< bytes
+  std::string cubin;     ///< bytes that the device loads: a cubin, or what another device's compiler makes instead
   std::string ptx;       ///< empty unless asked for
   std::string log;       ///< of NVRTC and ptxas, complete
   int registers = 0;     ///< a thread, as ptxas states them
@@ -57,10 +57,15 @@ class Compiler {
   /// Path of the library, for `doctor`; not in any key.
   virtual const std::string& library() const = 0;
 
-  /// Compiles to a cubin. Throws Error(compile_failed) whose message starts with the first error, template
-  /// file and line
-  /// ("templates/forward/softmax.cuh:120: ..."), followed by the log. A build that must be rejected for its
-  /// spills is still returned: rejection() tells.
+  /// What stands for these options in the build key, and is what compile() really uses.
+  virtual std::vector<std::string> effective_options(std::vector<std::string> options) const {
+    return checked_options(std::move(options));
+  }
+
+  /// Compiles to a cubin; for a virtual architecture (compute_90a), where none can be made, to PTX alone, if that is
+  /// asked for. Throws Error(compile_failed) whose message starts with the first error, template file and line
+  /// ("templates/forward/softmax.cuh:120: ..."), followed by the log. A build that must be rejected for its spills is
+  /// still returned: rejection() tells.
   virtual CompileResult compile(const std::string& source, const std::vector<std::string>& options,
                                 bool want_ptx = false) const = 0;
 };

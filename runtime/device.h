@@ -12,6 +12,8 @@
 
 #include <attune/problem.h>
 
+#include "runtime/cubin.h"
+
 struct CUstream_st;
 
 namespace attune::runtime {
@@ -127,8 +129,11 @@ class Device {
   /// Free and total bytes.
   virtual std::size_t free_memory() = 0;
 
-  /// The bytes may be discarded afterwards. Throws Error(driver) also if they are not for this device.
-  virtual std::unique_ptr<Module> load(std::string_view cubin) = 0;
+  /// What stands in code that load() would take, without loading it. Throws Error(invalid_argument) for anything else.
+  virtual CubinInfo inspect(std::string_view code) { return read_cubin(code); }
+  /// Code is a cubin, unless the device says otherwise. The bytes may be discarded afterwards. Throws Error(driver)
+  /// also if they are not for this device.
+  virtual std::unique_ptr<Module> load(std::string_view code) = 0;
 
   /// `arguments` holds one address for each parameter, as cuLaunchKernel takes them; values are copied before
   /// return.

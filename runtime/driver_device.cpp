@@ -196,8 +196,12 @@ class DriverDevice : public Device {
     return available;
   }
 
-  std::unique_ptr<Module> load(std::string_view cubin) override {
-    return std::make_unique<DriverModule>(driver_, context_, cubin);
+  std::unique_ptr<Module> load(std::string_view code) override {
+    // The driver would compile PTX by itself: unchecked for spills, and a build that was made for another device.
+    if (!code.starts_with("\x7f"
+                          "ELF"))
+      fail(ErrorCode::invalid_argument, "code: is no cubin, which alone a GPU is given");
+    return std::make_unique<DriverModule>(driver_, context_, code);
   }
 
   void launch(Function function, const LaunchConfig& config, void** arguments) override {

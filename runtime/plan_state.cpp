@@ -6,7 +6,6 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "runtime/cubin.h"
 
 namespace attune::runtime {
 namespace {
@@ -21,8 +20,7 @@ std::uint64_t next_id() {
   return ++ids;
 }
 
-void check_cubin(const Device& device, const PlanSource& source) {
-  const CubinInfo cubin = read_cubin(source.cubin);
+void check_code(const Device& device, const CubinInfo& cubin, const PlanSource& source) {
   const DeviceProperties& p = device.properties();
   if (cubin.sm != p.compute_capability) {
     fail(ErrorCode::unsupported, "cubin: compiled for sm_{}, but device {} ({}) is sm_{}", cubin.sm, p.ordinal, p.name,
@@ -103,7 +101,8 @@ PlanState::PlanState(std::shared_ptr<PlanContext> context, const Problem& proble
          to_string(problem_));
   }
   check_shape(device, shape_);
-  check_cubin(device, source);
+  const CubinInfo code = device.inspect(source.cubin);
+  check_code(device, code, source);
 
   const std::int64_t tiles_m = (problem_.seqlen_q + shape_.block_m - 1) / shape_.block_m;
   const std::int64_t head_count = problem_.heads * problem_.batch;  // at most 2^30, says validate()
@@ -146,7 +145,7 @@ PlanState::PlanState(std::shared_ptr<PlanContext> context, const Problem& proble
   module_ = device.load(source.cubin);
   function_ = module_->function(shape_.entry, shape_.shared_bytes);
 
-  for (const CubinKernel& kernel : read_cubin(source.cubin).kernels) {
+  for (const CubinKernel& kernel : code.kernels) {
     if (kernel.name == shape_.entry) info_.registers = kernel.registers;
   }
   info_.problem = to_string(problem_);

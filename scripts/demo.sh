@@ -48,6 +48,13 @@ without_gpu() {
   step pack verify "$folder/llama.pack"
   step inspect "$folder/llama.pack"
 
+  if "$attune" doctor --for emulate >/dev/null 2>&1; then
+    say 'Attention, computed on the CPU emulator and compared with a float64 reference: the kernel of the pack for 4096 tokens'
+    step verify --device cpu --pack "$folder/llama.pack" --seqlen 4096
+    say 'The best guess at full size: one key head of Llama 3.1 8B and its four query heads, 512 tokens'
+    step verify --device cpu --causal --heads 4 --heads-kv 1 --batch 1 --seqlen 512
+  fi
+
   say 'What this machine could not show'
   printf '%s\n' \
     'There is no usable GPU here. With one, this script races the candidates (attune tune), compares the winners with a' \

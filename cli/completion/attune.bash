@@ -16,13 +16,13 @@ _attune() {
     --layout) COMPREPLY=($(compgen -W 'bshd bhsd' -- "$current")) ;;
     --head-dim | --head-dim-v) COMPREPLY=($(compgen -W '64 80 96 128 192 256' -- "$current")) ;;
     --regime) COMPREPLY=($(compgen -W 'burst sustained both' -- "$current")) ;;
-    --for) COMPREPLY=($(compgen -W 'compile launch tune' -- "$current")) ;;
+    --for) COMPREPLY=($(compgen -W 'compile emulate launch tune' -- "$current")) ;;
     --shard) COMPREPLY=($(compgen -W 'auto' -- "$current")) ;;
     --cache-dir | --pack) COMPREPLY=($(compgen -d -- "$current")) ;;
     -o | --output | --ptx | --model) COMPREPLY=($(compgen -f -- "$current")) ;;
     --heads | --heads-kv | --batch | --seqlen | --seqlen-q | --seqlen-k | --problem | --seqlens | --tokens | --config | \
       --spec | --limit | --device | --device-identity | --budget | --max-candidates | --turns | --launches | --seconds | \
-      --keep | --unused-days | --lift | --alternates) ;;
+      --seeds | --emulate | --keep | --unused-days | --lift | --alternates) ;;
     *) false ;;
   esac && return
 
@@ -45,9 +45,10 @@ _attune() {
     compile) words+=" $problem --config --spec --output --ptx --log --force" ;;
     inspect) words+=' --cache-dir' ;;
     tune)
-      words+=" $problems --cache-dir --device --budget --max-candidates --config --regime --shard --force --no-gpu"
+      words+=" $problems --cache-dir --device --budget --max-candidates --config --regime --shard --force --no-gpu
+        --emulate"
       ;;
-    verify) words+=" $problems --device --cache-dir --config --pack" ;;
+    verify) words+=" $problems --device --seeds --cache-dir --config --pack" ;;
     bench)
       words+=" $problems --device --cache-dir --config --pack --allow-unsigned --no-compiler --no-cache --regime --turns
         --launches --seconds --csv"

@@ -58,12 +58,15 @@ const std::vector<BadInput>& bad_inputs() {
       {{"tune", "--seqlens", "512,"}, 2, {"seqlens"}},
       {{"tune", "--tokens", "4096"}, 2, {"tokens", "--seqlens"}},
       {{"tune", "--device", "cpu"}, 3, {"device: 'cpu'", "CPU emulator"}},
-      {{"verify", "--device", "cpu"}, 3, {"device: 'cpu'"}},
+      {{"tune", "--emulate", "2"}, 2, {"emulate", "--no-gpu"}},
+      {{"tune", "--no-gpu", "--emulate", "some"}, 2, {"emulate: 'some'"}},
+      {{"verify", "--device", "cpu", "--seeds", "0"}, 2, {"seeds: 0"}},
+      {{"verify", "--seeds", "2"}, 2, {"seeds", "--device cpu"}},
       {{"bench", "--device", "cpu"}, 3, {"device: 'cpu'"}},
       {{"bench", "--device", "first"}, 2, {"device: 'first'"}},
       {{"bench", "--turns", "0"}, 2, {"turns: 0"}},
       {{"bench", "--config", "block_n=1"}, 2, {"block_n"}},
-      {{"doctor", "--for", "dinner"}, 2, {"for: 'dinner'", "compile, launch, tune"}},
+      {{"doctor", "--for", "dinner"}, 2, {"for: 'dinner'", "compile, emulate, launch, tune"}},
       {{"cache", "prune"}, 2, {"--keep"}},
       {{"cache", "prune", "--keep", "plenty"}, 2, {"keep: 'plenty'"}},
       {{"cache", "show", "not-a-key"}, 2, {"key: 'not-a-key'"}},
@@ -153,7 +156,8 @@ TEST_CASE("without NVRTC: what compiles exits with 3, the rest goes on") {
   CHECK(run_cli({"cache", "stats"}, environment).status == 0);
   const Finished doctor = run_cli({"doctor", "--json"}, environment);
   CHECK(doctor.status == 3);
-  CHECK(doctor.json()["can"] == nlohmann::json{{"emit", true}, {"compile", false}, {"launch", false}, {"tune", false}});
+  CHECK(doctor.json()["can"] ==
+        nlohmann::json{{"emit", true}, {"compile", false}, {"emulate", false}, {"launch", false}, {"tune", false}});
 }
 
 TEST_CASE("a cache that cannot be written") {

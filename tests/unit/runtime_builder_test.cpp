@@ -60,6 +60,25 @@ TEST_CASE_FIXTURE(Fixture, "builder: other specs and other compilers have other 
   CHECK(b.key(spec()) != key);
 }
 
+TEST_CASE_FIXTURE(Fixture, "builder: a compiler for another device has keys of its own") {
+  struct OtherCompiler : tests::FakeCompiler {
+    std::vector<std::string> effective_options(std::vector<std::string> options) const override {
+      options.emplace_back("--for-another-device");
+      return options;
+    }
+    CompileResult compile(const std::string& source, const std::vector<std::string>& options,
+                          bool want_ptx) const override {
+      CHECK(options.back() == "--for-another-device");
+      return FakeCompiler::compile(source, options, want_ptx);
+    }
+  };
+  const std::string key = builder(store()).key(spec());
+  compiler = std::make_shared<OtherCompiler>();
+  Builder other = builder(store());
+  CHECK(other.key(spec()) != key);
+  CHECK(other.build(spec()).key == other.key(spec()));
+}
+
 TEST_CASE_FIXTURE(Fixture, "builder: threads that want one kernel at once compile it once") {
   compiler->takes = std::chrono::milliseconds(50);
   Builder b = builder(store());

@@ -108,6 +108,15 @@ TEST_CASE("compile: cubin, PTX, figures") {
   CHECK(nvrtc->compile("extern \"C\" __global__ void f() {}", sm90_options()).ptx.empty());
 }
 
+TEST_CASE("compile: a virtual architecture gives PTX alone") {
+  const auto nvrtc = compiler();
+  if (!nvrtc) return;
+  const CompileResult r =
+      nvrtc->compile("extern \"C\" __global__ void f() {}", {"--gpu-architecture=compute_90a"}, /*want_ptx=*/true);
+  CHECK(r.cubin.empty());
+  CHECK(r.ptx.find(".target sm_90a") != std::string::npos);
+}
+
 TEST_CASE("compile: a spill is seen") {
   const auto nvrtc = compiler();
   if (!nvrtc) return;

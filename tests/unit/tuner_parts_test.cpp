@@ -282,12 +282,18 @@ TEST_CASE("gate shapes: every kernel of the space has some, all of which it serv
       p.seqlen_k = keys;
       for (const codegen::Config& c : codegen::candidates(arch, p)) {
         const codegen::KernelSpec spec = codegen::specialise(arch, p, c);
-        const std::vector<GateShape> shapes = gate_shapes(spec);
-        REQUIRE(shapes.size() >= 2);
-        CHECK(shapes.front().scores.size() == 7);
-        for (const GateShape& shape : shapes) {
-          CHECK(codegen::serves(spec, shape.problem));
-          CHECK_NOTHROW(validate(shape.problem));
+        for (const GateSize size : {GateSize::device, GateSize::emulator}) {
+          const std::vector<GateShape> shapes = gate_shapes(spec, size);
+          REQUIRE(shapes.size() >= 2);
+          CHECK(shapes.front().scores.size() == 7);
+          for (const GateShape& shape : shapes) {
+            CHECK(codegen::serves(spec, shape.problem));
+            CHECK_NOTHROW(validate(shape.problem));
+          }
+          // More than a tile, and no whole number of them.
+          const std::int64_t rows = shapes.front().problem.seqlen_q;
+          CHECK(rows > c.block_m());
+          CHECK(rows % 8 != 0);
         }
       }
     }

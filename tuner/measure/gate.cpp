@@ -47,14 +47,6 @@ std::uint16_t rounded(double value, DType dtype) {
   return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | fraction);
 }
 
-double score_magnitude(const Problem& problem, const Scores& scores) {
-  return std::max(normal_score_magnitude(problem, scores.sd), scores.outlier) + std::abs(scores.shift);
-}
-
-std::string describe(const Problem& p, const Scores& scores) {
-  return fmt::format("{}, {} queries, {} keys", scores.name, p.seqlen_q, p.seqlen_k);
-}
-
 }  // namespace
 
 void Gate::plant_outliers(const Problem& problem, const Tensors& tensors, double score) {
@@ -134,7 +126,7 @@ Judgement Gate::judge(const codegen::KernelSpec& spec, const std::string& cubin)
     source.cubin = cubin;
     const Plan plan = runtime::make_plan(bench_.plans(), shape.problem, std::move(source));
     for (const Scores& scores : shape.scores) {
-      const std::string where = describe(shape.problem, scores);
+      const std::string where = case_text(shape.problem, scores);
       judgement.wrong = run(plan, prepare(shape.problem, scores), judgement, where);
       if (!judgement.wrong) continue;
       judgement.wrong = fmt::format("{}: {}", where, *judgement.wrong);

@@ -1,6 +1,11 @@
 #include "tuner/measure/gate_cases.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+
+#include "tuner/measure/accuracy.h"
 
 namespace attune::tuner {
 namespace {
@@ -18,14 +23,25 @@ std::vector<Scores> all_scores() {
           {.name = "shifted by 40", .shift = 40}};
 }
 
+// The same, just beyond one tile and one block.
+std::int64_t short_ragged_q(const codegen::Config& config) { return std::max(config.block_m(), config.block_n) + 53; }
+
 }  // namespace
 
-std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec) {
+double score_magnitude(const Problem& problem, const Scores& scores) {
+  return std::max(normal_score_magnitude(problem, scores.sd), scores.outlier) + std::abs(scores.shift);
+}
+
+std::string case_text(const Problem& problem, const Scores& scores) {
+  return fmt::format("{}, {} queries, {} keys", scores.name, problem.seqlen_q, problem.seqlen_k);
+}
+
+std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize size) {
   Problem base{.dtype = spec.dtype,
                .head_dim = spec.head_dim,
                .head_dim_v = spec.head_dim_v,
-               .heads = 4,
-               .heads_kv = 2,
+               .heads = size == GateSize::device ? 4 : 2,
+               .heads_kv = size == GateSize::device ? 2 : 1,
                .causal = spec.causal,
                .batch = 2};
   std::vector<GateShape> shapes;
@@ -37,20 +53,21 @@ std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec) {
     shapes.push_back({p, shapes.empty() ? all_scores() : std::vector<Scores>{{.name = "plain"}}});
   };
   const std::int64_t n = std::max(spec.config.block_n, 16);
+  const std::int64_t ragged = size == GateSize::device ? kRaggedQ : short_ragged_q(spec.config);
   if (!spec.causal) {
-    add(kRaggedQ, 3 * n);
-    add(kRaggedQ, 2 * n + spec.tail);
-    add(kRaggedQ, 2 * n + 37);  // any length
+    add(ragged, 3 * n);
+    add(ragged, 2 * n + spec.tail);
+    add(ragged, 2 * n + 37);  // any length
     add(61, n);
     add(61, spec.tail);
     add(61, 5);
     add(61, 0);
   } else {
-    add(kRaggedQ, kRaggedQ);
-    add(kRaggedQ, kRaggedQ + n);
-    add(kRaggedQ, kRaggedQ - n);  // the first n rows see nothing
-    add(kRaggedQ, kRaggedQ + 37);
-    add(kRaggedQ, kRaggedQ - 45);
+    add(ragged, ragged);
+    add(ragged, ragged + n);
+    add(ragged, ragged - n);  // the first n rows see nothing
+    add(ragged, ragged + 37);
+    add(ragged, ragged - 45);
     add(61, 0);
   }
   return shapes;

@@ -20,6 +20,9 @@ struct Scores {
   bool operator==(const Scores&) const = default;
 };
 
+/// About the largest sum over the head dim of |scale q_d k_d|, in nats.
+double score_magnitude(const Problem& problem, const Scores& scores);
+
 struct GateShape {
   Problem problem;
   std::vector<Scores> scores;
@@ -28,9 +31,15 @@ struct GateShape {
 /// Blocks of a persistent grid in the gate: few, so that each computes many tiles and meets every boundary.
 inline constexpr int kGateWorkers = 3;
 
+/// How large the small problems are: for a GPU, which computes any of them in no time, or for the CPU emulator.
+enum class GateSize { device, emulator };
+
+/// "sd 30, 317 queries, 384 keys"
+std::string case_text(const Problem& problem, const Scores& scores);
+
 /// Ragged lengths that the spec serves (its shortest among them, fully masked rows where it allows them), grouped
 /// heads, a batch; the first shape with wide, shifted and outlying scores too. The spec serves every shape.
-std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec);
+std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize size = GateSize::device);
 
 /// The keys that hold an outlier for query row `row`, one for each planted row: (row, key) within one head.
 struct Outlier {

@@ -1,0 +1,62 @@
+// The numerics gate on the CPU emulator: the GPU's cases with shorter lengths, and what the emulator found meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/emulator/emulated_tensors.h"
+#include "codegen/kernel_spec.h"
+#include "runtime/plan_state.h"
+#include "tuner/measure/gate.h"
+
+namespace attune::cli {
+
+struct CaseFinding {
+  std::string where;  ///< the case
+  std::uint64_t seed = 0;
+  emulator::Finding finding;
+};
+
+struct EmulatedVerdict {
+  tuner::Judgement judgement;
+  std::vector<CaseFinding> findings;
+  double seconds = 0;              ///< of all launches
+  std::uint64_t instructions = 0;  ///< of all launches
+
+  bool good() const { return !judgement.wrong && findings.empty(); }
+};
+
+struct EmulatedGateOptions {
+  int seeds = 1;  ///< launches of each case, each in another order
+  std::stop_token stop = {};
+};
+
+class EmulatedGate {
+ public:
+  EmulatedGate(std::shared_ptr<runtime::CpuDevice> device, EmulatedGateOptions options);
+
+  /// Runs a kernel on the shapes of the gate; stops after the first case that is wrong or has findings. Throws what
+  /// launching throws, and Error(interrupted) soon after a stop.
+  EmulatedVerdict judge(const codegen::KernelSpec& spec, const std::string& code);
+
+  /// Runs a kernel on a problem of the caller's, with plain scores. `rows` are compared.
+  EmulatedVerdict judge(const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& code,
+                        const Problem& problem, const runtime::RowSample& rows);
+
+ private:
+  Plan plan(const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& code,
+            const Problem& problem) const;
+  void run(const Plan& plan, EmulatedTensors& tensors, const std::string& where, EmulatedVerdict& verdict);
+
+  std::shared_ptr<runtime::CpuDevice> device_;
+  std::shared_ptr<runtime::PlanContext> plans_;
+  EmulatedGateOptions options_;
+  std::uint64_t next_seed_ = 0;
+};
+
+}  // namespace attune::cli

@@ -1,0 +1,707 @@
+// Bulk copies, contiguous and of tensors, and cp.async: data, completion, and what is done wrong with them.
+#include <bit>
+#include <numeric>
+#include <span>
+
+#include "runtime/emulator/exec/formats.h"
+#include "runtime/emulator/exec/tensor_map.h"
+#include "tests/emu/native_kernel.h"
+
+using namespace attune::emulator;
+using namespace attune::emulator::tests;
+
+namespace {
+
+constexpr std::uint32_t kBarrier = kShared;     ///< mbarrier
+constexpr std::uint32_t kBox = kShared + 1024;  ///< what is copied
+constexpr std::uint32_t kSecond = kBox + 8192;
+
+constexpr MbarrierArriveInfo kArrive{AddressSpace::shared, Semantics::release, Scope::cta, false, false, false};
+constexpr MbarrierArriveInfo kArriveExpect{AddressSpace::shared, Semantics::release, Scope::cta, false, false, true};
+constexpr MbarrierWaitInfo kTryParity{true, true, Semantics::acquire, Scope::cta};
+
+constexpr BulkInfo::Reduce kNoReduce = BulkInfo::Reduce::none;
+constexpr BulkInfo load_info(std::uint8_t rank, bool multicast = false) {
+  return {
+      BulkInfo::Direction::global_to_shared, kNoReduce, AtomicType::b32, rank, true, multicast, BulkInfo::Mode::tile, 0,
+      AddressSpace::shared_cluster};
+}
+constexpr BulkInfo store_info(std::uint8_t rank, BulkInfo::Reduce reduce = kNoReduce,
+                              AtomicType type = AtomicType::b32) {
+  return {BulkInfo::Direction::shared_to_global,
+          reduce,
+          type,
+          rank,
+          false,
+          false,
+          BulkInfo::Mode::tile,
+          0,
+          AddressSpace::shared};
+}
+constexpr BulkInfo kLoad = load_info(0), kLoad2d = load_info(2), kLoad2dMulticast = load_info(2, true);
+constexpr BulkInfo kStore = store_info(0), kStore2d = store_info(2);
+
+void wait(ThreadContext* c, std::uint32_t parity, std::uint32_t site) {
+  while (!att_mbarrier_wait(c, &kTryParity, kBarrier, parity, site)) loop(c, 4, site);
+}
+
+void initialise(ThreadContext* c, std::uint32_t count = 1) {
+  if (c->index == 0) {
+    att_mbarrier_init(c, kBarrier, count, 1);
+    att_fence(c, FenceKind::mbarrier_init, 1);
+  }
+  sync(c, 0, 0, 2);
+}
+
+void load_linear(ThreadContext* c, std::uint32_t destination, std::uint64_t source, std::uint32_t bytes,
+                 std::uint32_t site) {
+  BulkOperands operands{};
+  operands.destination = destination;
+  operands.source = source;
+  operands.bytes = bytes;
+  operands.mbarrier = kBarrier;
+  att_bulk_copy(c, &kLoad, &operands, site);
+}
+
+void store_linear(ThreadContext* c, std::uint64_t destination, std::uint32_t source, std::uint32_t bytes,
+                  std::uint32_t site, const BulkInfo& info = kStore) {
+  BulkOperands operands{};
+  operands.destination = destination;
+  operands.source = source;
+  operands.bytes = bytes;
+  att_bulk_copy(c, &info, &operands, site);
+}
+
+BulkOperands tensor_operands(std::uint64_t map, std::uint32_t shared, std::int32_t x, std::int32_t y) {
+  BulkOperands operands{};
+  operands.map = map;
+  operands.destination = operands.source = shared;
+  operands.mbarrier = kBarrier;
+  operands.coordinates[0] = x;
+  operands.coordinates[1] = y;
+  return operands;
+}
+
+Launch with_memory(unsigned block = 32) {
+  Launch launch = threads(block);
+  launch.options.dynamic_shared_bytes = 32 << 10;
+  return launch;
+}
+
+/// A machine with an input of numbered words, an output, and tensor maps of both: 64 columns of 16 rows, boxes of 32
+/// x 8.
+struct Fixture {
+  static constexpr std::uint32_t kColumns = 64, kRows = 16;
+
+  std::unique_ptr<Machine> machine = Machine::create();
+  std::span<std::uint32_t> input = words(), output = words();
+  TensorMap* input_map = map(input.data());
+  TensorMap* output_map = map(output.data());
+
+  Fixture() {
+    std::iota(input.begin(), input.end(), 1000u);
+    machine->mark_written(input.data(), input.size_bytes());
+    std::ranges::fill(output, 7u);
+    machine->mark_written(output.data(), output.size_bytes());
+  }
+
+  Report run(Entry entry, Launch launch = with_memory()) {
+    launch.parameters[0] = reinterpret_cast<std::uintptr_t>(input.data());
+    launch.parameters[1] = reinterpret_cast<std::uintptr_t>(output.data());
+    launch.parameters[2] = reinterpret_cast<std::uintptr_t>(input_map);
+    launch.parameters[3] = reinterpret_cast<std::uintptr_t>(output_map);
+    return attune::emulator::tests::run(*machine, entry, launch);
+  }
+
+  std::span<std::uint32_t> words() {
+    constexpr std::size_t kCount = kColumns * kRows;
+    return {static_cast<std::uint32_t*>(machine->allocate(kCount * 4)), kCount};
+  }
+  TensorMap* map(const std::uint32_t* base, TensorType type = TensorType::u32) {
+    TensorMapDescription d;
+    d.type = type;
+    d.rank = 2;
+    d.base = base;
+    d.dims = {kColumns, kRows};
+    d.strides = {kColumns * 4};
+    d.box = {32, 8};
+    d.swizzle = Swizzle::bytes128;
+    auto* memory = static_cast<TensorMap*>(machine->allocate(sizeof(TensorMap)));
+    *memory = encode_tensor_map(d);
+    machine->mark_written(memory, sizeof *memory);
+    return memory;
+  }
+};
+
+std::uint64_t input_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 0); }
+std::uint64_t output_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 1); }
+std::uint64_t input_map_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 2); }
+std::uint64_t output_map_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 3); }
+
+Finding only(const Report& report, FindingKind kind) {
+  CHECK_MESSAGE(report.findings.size() == 1, report.text());
+  return find(report, kind);
+}
+
+// -- kernels ----------------------------------------------------------------------------------------------
+
+constexpr std::uint32_t kBytes = 1024;
+
+/// Global to shared, doubled there by ordinary code, back to global.
+void round_trip(ThreadContext* c) {
+  initialise(c);
+  if (c->index == 0) {
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, kBytes, 3);
+    load_linear(c, kBox, input_of(c), kBytes, 4);
+  }
+  wait(c, 0, 5);
+  for (std::uint32_t i = c->index; i < kBytes / 4; i += 32) {
+    const auto value = load<std::uint32_t>(c, AddressSpace::shared, kBox + 4 * i, 6);
+    store(c, AddressSpace::shared, kBox + 4 * i, 2 * value, 7);
+  }
+  att_fence(c, FenceKind::proxy_async, 8);
+  sync(c, 0, 0, 9);
+  if (c->index == 0) {
+    store_linear(c, output_of(c), kBox, kBytes, 10);
+    att_bulk_commit(c, 11);
+    att_bulk_wait(c, 0, 0, 12);
+  }
+}
+
+/// A box at (16, 12), half of its rows outside, from one tensor to the other.
+void tensor_round_trip(ThreadContext* c) {
+  initialise(c);
+  if (c->index == 0) {
+    att_prefetch_tensormap(c, input_map_of(c), 3);
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 32 * 8 * 4, 4);
+    const BulkOperands operands = tensor_operands(input_map_of(c), kBox, 16, 12);
+    att_bulk_copy(c, &kLoad2d, &operands, 5);
+  }
+  wait(c, 0, 6);
+  sync(c, 0, 0, 7);
+  if (c->index == 0) {
+    const BulkOperands operands = tensor_operands(output_map_of(c), kBox, 40, -2);
+    att_bulk_copy(c, &kStore2d, &operands, 8);
+    att_bulk_commit(c, 9);
+    att_bulk_wait(c, 0, 1, 10);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("bulk: contiguous copies to shared memory and back, whenever they happen") {
+  for (std::uint64_t seed : kSeeds) {
+    Fixture f;
+    Launch launch = with_memory();
+    launch.options.seed = seed;
+    const Report report = f.run(round_trip, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+    for (std::size_t i = 0; i < f.output.size(); ++i) {
+      REQUIRE(f.output[i] == (i < kBytes / 4 ? 2 * f.input[i] : 7));
+    }
+  }
+}
+
+TEST_CASE("bulk: tensor copies with boxes partly outside") {
+  for (std::uint64_t seed : kSeeds) {
+    Fixture f;
+    Launch launch = with_memory();
+    launch.options.seed = seed;
+    const Report report = f.run(tensor_round_trip, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+    // Rows 12 to 15 and zeros; the store leaves out its first two rows and its last 8 columns.
+    for (std::uint32_t row = 0; row < Fixture::kRows; ++row) {
+      for (std::uint32_t column = 0; column < Fixture::kColumns; ++column) {
+        std::uint32_t expected = 7;
+        if (row < 6 && column >= 40) {
+          expected = row + 2 < 4 ? f.input[(row + 14) * Fixture::kColumns + column - 24] : 0;
+        }
+        REQUIRE(f.output[row * Fixture::kColumns + column] == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("bulk: reductions of contiguous copies and of tensors") {
+  static constexpr BulkInfo kAdd = store_info(0, BulkInfo::Reduce::add, AtomicType::u32);
+  static constexpr BulkInfo kMin2d = store_info(2, BulkInfo::Reduce::min);
+  const Entry kernel = [](ThreadContext* c) {
+    for (std::uint32_t i = c->index; i < 256; i += 32) store(c, AddressSpace::shared, kBox + 4 * i, 3 + i % 8, 1);
+    att_fence(c, FenceKind::proxy_async, 2);
+    sync(c, 0, 0, 3);
+    if (c->index != 0) return;
+    store_linear(c, output_of(c), kBox, 64, 4, kAdd);
+    store_linear(c, output_of(c), kBox, 64, 5, kAdd);
+    const BulkOperands operands = tensor_operands(output_map_of(c), kBox, 32, 8);
+    att_bulk_copy(c, &kMin2d, &operands, 6);
+    att_bulk_commit(c, 7);
+    att_bulk_wait(c, 0, 0, 8);
+  };
+  Fixture f;
+  const Report report = f.run(kernel);
+  CHECK_MESSAGE(report.clean(), report.text());
+  CHECK(f.output[0] == 7 + 2 * 3);
+  CHECK(f.output[9] == 7 + 2 * (3 + 1));
+  CHECK(f.output[16] == 7);
+  // Chunks are permuted by the row, elements within chunks are not.
+  for (std::uint32_t row = 8; row < 16; ++row) {
+    for (std::uint32_t column = 32; column < 64; ++column) {
+      const std::uint32_t address = swizzled(kBox + (row - 8) * 128 + (column - 32) * 4, Swizzle::bytes128);
+      CHECK(f.output[row * 64 + column] == std::min(7u, 3 + (address - kBox) / 4 % 8));
+    }
+  }
+}
+
+TEST_CASE("bulk: floats are added in their own formats") {
+  static constexpr BulkInfo kAddF32 = store_info(0, BulkInfo::Reduce::add, AtomicType::f32);
+  static constexpr BulkInfo kAddBf16 = store_info(0, BulkInfo::Reduce::add, AtomicType::bf16);
+  const Entry kernel = [](ThreadContext* c) {
+    for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, 1.5f, 1);
+    for (std::uint32_t i = 0; i < 8; ++i) store(c, AddressSpace::shared, kBox + 16 + 2 * i, encode<Bf16>(0.5), 2);
+    att_fence(c, FenceKind::proxy_async, 3);
+    store_linear(c, output_of(c), kBox, 16, 4, kAddF32);
+    store_linear(c, output_of(c) + 16, kBox + 16, 16, 5, kAddBf16);
+    att_bulk_commit(c, 6);
+    att_bulk_wait(c, 0, 0, 7);
+  };
+  Fixture f;
+  for (std::size_t i = 0; i < 4; ++i) f.output[i] = std::bit_cast<std::uint32_t>(0.25f);
+  const std::uint32_t two = encode<Bf16>(2.0);
+  for (std::size_t i = 4; i < 8; ++i) f.output[i] = two << 16 | two;
+  const Report report = f.run(kernel, with_memory(1));
+  CHECK_MESSAGE(report.clean(), report.text());
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::bit_cast<float>(f.output[i]) == 1.75f);
+  for (std::size_t i = 4; i < 8; ++i) CHECK(bf16_to_float(static_cast<std::uint16_t>(f.output[i])) == 2.5f);
+}
+
+TEST_CASE("bulk: a multicast box arrives in every block of the mask") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    if (c->index == 0) att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 1024, 3);
+    att_cluster_arrive(c, Semantics::release, 0, 4);
+    att_cluster_wait(c, Semantics::acquire, 0, 5);
+    if (c->index == 0 && c->block->rank == 1) {
+      BulkOperands operands = tensor_operands(input_map_of(c), kBox, 0, 8);
+      operands.mask = 0b1011;
+      att_bulk_copy(c, &kLoad2dMulticast, &operands, 6);
+    }
+    if (c->block->rank != 2) {
+      wait(c, 0, 7);
+      const std::uint32_t address = swizzled(kBox + 3 * 128 + c->index * 4, Swizzle::bytes128);
+      const auto value = load<std::uint32_t>(c, AddressSpace::shared, address, 8);
+      store(c, AddressSpace::global, output_of(c) + 4 * (c->block->rank * 32 + c->index), value, 9);
+    }
+    att_cluster_arrive(c, Semantics::release, 0, 10);
+    att_cluster_wait(c, Semantics::acquire, 0, 11);
+  };
+  for (std::uint64_t seed : kSeeds) {
+    Fixture f;
+    Launch launch = with_memory();
+    launch.options.seed = seed;
+    launch.options.grid.x = 4;
+    launch.options.cluster.x = 4;
+    const Report report = f.run(kernel, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+      for (std::uint32_t i = 0; i < 32; ++i) {
+        REQUIRE(f.output[rank * 32 + i] == (rank == 2 ? 7 : f.input[11 * Fixture::kColumns + i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("bulk: shared memory is copied and added to another block's") {
+  static constexpr BulkInfo kCopy{BulkInfo::Direction::shared_to_shared_cluster,
+                                  kNoReduce,
+                                  AtomicType::b32,
+                                  0,
+                                  true,
+                                  false,
+                                  BulkInfo::Mode::tile,
+                                  0,
+                                  AddressSpace::shared_cluster};
+  static constexpr BulkInfo kAdd{BulkInfo::Direction::shared_to_shared_cluster,
+                                 BulkInfo::Reduce::add,
+                                 AtomicType::s32,
+                                 0,
+                                 true,
+                                 false,
+                                 BulkInfo::Mode::tile,
+                                 0,
+                                 AddressSpace::shared_cluster};
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    store(c, AddressSpace::shared, kBox + 4 * c->index, 100 * c->block->rank + c->index, 3);
+    att_fence(c, FenceKind::proxy_async, 4);
+    if (c->index == 0) att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 256, 5);
+    att_cluster_arrive(c, Semantics::release, 0, 6);
+    att_cluster_wait(c, Semantics::acquire, 0, 7);
+    if (c->index == 0) {
+      const std::uint32_t other = c->block->rank ^ 1;
+      BulkOperands operands{};
+      operands.source = kBox;
+      operands.bytes = 128;
+      operands.destination = att_mapa(c, kSecond, other, 8);
+      operands.mbarrier = att_mapa(c, kBarrier, other, 8);
+      att_bulk_copy(c, &kCopy, &operands, 9);
+      operands.destination = att_mapa(c, kBox + 4096, other, 8);
+      att_bulk_copy(c, &kAdd, &operands, 10);
+    }
+    wait(c, 0, 11);
+    const auto value = load<std::uint32_t>(c, AddressSpace::shared, kSecond + 4 * c->index, 12);
+    store(c, AddressSpace::global, output_of(c) + 4 * (c->block->rank * 32 + c->index), value, 13);
+    att_cluster_arrive(c, Semantics::release, 0, 14);
+    att_cluster_wait(c, Semantics::acquire, 0, 15);
+  };
+  Fixture f;
+  Launch launch = with_memory();
+  launch.options.grid.x = launch.options.cluster.x = 2;
+  const Report report = f.run(kernel, launch);
+  // The sum adds to memory that nobody wrote.
+  CHECK(only(report, FindingKind::uninitialised_read).at.ptx_line == 10);
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    CHECK(f.output[i] == 100 + i);
+    CHECK(f.output[32 + i] == i);
+  }
+}
+
+// -- what is done wrong -----------------------------------------------------------------------------------
+
+TEST_CASE("bulk: reading the box without waiting is a race, waiting for it is not") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    if (c->index == 0) {
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, kBytes, 3);
+      load_linear(c, kBox, input_of(c), kBytes, 4);
+    }
+    sync(c, 0, 0, 5);
+    load<std::uint32_t>(c, AddressSpace::shared, kBox + 4 * c->index, 6);
+    wait(c, 0, 7);
+    load<std::uint32_t>(c, AddressSpace::shared, kBox + 4 * c->index, 8);
+  };
+  Fixture f;
+  const Finding finding = only(f.run(kernel), FindingKind::race);
+  CHECK(finding.at.ptx_line == 6);
+  CHECK(finding.other_at->ptx_line == 4);
+  CHECK(finding.count == 32);
+}
+
+TEST_CASE("bulk: a copy over a buffer that others still read is a race") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    if (c->index == 0) {
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, kBytes, 3);
+      load_linear(c, kBox, input_of(c), kBytes, 4);
+    }
+    wait(c, 0, 5);
+    load<std::uint32_t>(c, AddressSpace::shared, kBox + 4 * c->index, 6);
+    sync(c, 1, 0, 7);
+    if (c->index == 0) {
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, kBytes, 8);
+      load_linear(c, kBox, input_of(c), kBytes, 9);
+    }
+    wait(c, 1, 10);
+    // Nothing orders these before the next copy.
+    load<std::uint32_t>(c, AddressSpace::shared, kBox + 4 * c->index, 11);
+    if (c->index == 31) {
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, kBytes, 12);
+      load_linear(c, kBox, input_of(c), kBytes, 13);
+      while (!att_mbarrier_wait(c, &kTryParity, kBarrier, 0, 14)) loop(c, 4, 14);
+    }
+  };
+  Fixture f;
+  const Report report = f.run(kernel);
+  CHECK(!report.clean());
+  for (const Finding& finding : report.findings) {
+    CHECK(finding.kind == FindingKind::race);
+    CHECK(finding.at.ptx_line + finding.other_at->ptx_line == 11 + 13);
+  }
+}
+
+TEST_CASE("bulk: stores need fence.proxy.async after ordinary writes") {
+  const Entry kernel = [](ThreadContext* c) {
+    store(c, AddressSpace::shared, kBox + 4 * c->index, c->index, 1);
+    sync(c, 0, 0, 2);
+    if (c->index != 0) return;
+    store_linear(c, output_of(c), kBox, 128, 3);
+    att_bulk_commit(c, 4);
+    att_bulk_wait(c, 0, 0, 5);
+  };
+  Fixture f;
+  const Finding finding = only(f.run(kernel), FindingKind::proxy_race);
+  CHECK(finding.at.ptx_line == 3);
+  CHECK(finding.other_at->ptx_line == 1);
+}
+
+TEST_CASE("bulk: sources may be overwritten after wait_group.read, results read after wait_group only") {
+  static constexpr auto prepare = [](ThreadContext* c) {
+    for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, i, 1);
+    att_fence(c, FenceKind::proxy_async, 2);
+    store_linear(c, output_of(c), kBox, 16, 3);
+    att_bulk_commit(c, 4);
+  };
+  Fixture f;
+  const Launch one = with_memory(1);
+  Report report = f.run(
+      [](ThreadContext* c) {
+        prepare(c);
+        att_bulk_wait(c, 0, 1, 5);
+        store(c, AddressSpace::shared, kBox, 9u, 6);
+        att_bulk_wait(c, 0, 0, 7);
+        load<std::uint32_t>(c, AddressSpace::global, output_of(c), 8);
+      },
+      one);
+  CHECK_MESSAGE(report.clean(), report.text());
+  report = f.run(
+      [](ThreadContext* c) {
+        prepare(c);
+        store(c, AddressSpace::shared, kBox, 9u, 6);
+        att_bulk_wait(c, 0, 0, 7);
+      },
+      one);
+  CHECK(only(report, FindingKind::race).at.ptx_line == 6);
+  report = f.run(
+      [](ThreadContext* c) {
+        prepare(c);
+        att_bulk_wait(c, 0, 1, 5);
+        load<std::uint32_t>(c, AddressSpace::global, output_of(c), 8);
+      },
+      one);
+  CHECK(only(report, FindingKind::race).at.ptx_line == 8);
+  // The newest group may stay pending: what it reads is not known to be done.
+  report = f.run(
+      [](ThreadContext* c) {
+        prepare(c);
+        store_linear(c, output_of(c) + 64, kBox, 16, 5);
+        att_bulk_commit(c, 6);
+        att_bulk_wait(c, 1, 1, 7);
+        store(c, AddressSpace::shared, kBox, 9u, 8);
+        att_bulk_wait(c, 0, 0, 9);
+      },
+      one);
+  const Finding finding = only(report, FindingKind::race);
+  CHECK(finding.at.ptx_line == 8);
+  CHECK(finding.other_at->ptx_line == 5);
+}
+
+TEST_CASE("bulk: a wait for reading does not make an older wait of the whole weaker") {
+  const Entry kernel = [](ThreadContext* c) {
+    for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, i, 1);
+    att_fence(c, FenceKind::proxy_async, 2);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      store_linear(c, output_of(c) + 64 * i, kBox, 16, 3 + i);
+      att_bulk_commit(c, 5);
+    }
+    att_bulk_wait(c, 0, 1, 6);
+    att_bulk_wait(c, 1, 0, 7);
+    load<std::uint32_t>(c, AddressSpace::global, output_of(c), 8);
+    load<std::uint32_t>(c, AddressSpace::global, output_of(c) + 64, 9);
+  };
+  Fixture f;
+  CHECK(only(f.run(kernel, with_memory(1)), FindingKind::race).at.ptx_line == 9);
+}
+
+TEST_CASE("bulk: a thread must not exit while its stores read shared memory") {
+  const Entry kernel = [](ThreadContext* c) {
+    for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, i, 1);
+    att_fence(c, FenceKind::proxy_async, 2);
+    store_linear(c, output_of(c), kBox, 16, 3);
+    att_bulk_commit(c, 4);
+  };
+  Fixture f;
+  CHECK(only(f.run(kernel, with_memory(1)), FindingKind::bulk_leak).other_at->ptx_line == 3);
+  // Groups without operations may stay.
+  CHECK(f.run([](ThreadContext* c) { att_bulk_commit(c, 1); }, with_memory(1)).clean());
+}
+
+TEST_CASE("bulk: unwritten sources are found, where they are used") {
+  const Entry kernel = [](ThreadContext* c) {
+    // Two of the box's rows lie in the tensor; the rest need not have been written.
+    for (std::uint32_t i = 0; i < 63; ++i) store(c, AddressSpace::shared, kBox + 6 * 128 + 4 * i, i, 1);
+    att_fence(c, FenceKind::proxy_async, 2);
+    const BulkOperands operands = tensor_operands(output_map_of(c), kBox, 0, -6);
+    att_bulk_copy(c, &kStore2d, &operands, 3);
+    att_bulk_commit(c, 4);
+    att_bulk_wait(c, 0, 0, 5);
+  };
+  Fixture f;
+  const Finding finding = only(f.run(kernel, with_memory(1)), FindingKind::uninitialised_read);
+  CHECK(contains(finding.message, std::to_string(kBox + 6 * 128 + 4 * 63)));
+}
+
+TEST_CASE("bulk: operands that the instruction does not allow") {
+  const auto finding_of = [](Entry entry, FindingKind kind) {
+    Fixture f;
+    return only(f.run(entry, with_memory(1)), kind).message;
+  };
+  const auto tensor = [](ThreadContext* c, const BulkInfo& info, std::uint64_t map, std::uint32_t shared) {
+    initialise(c);
+    const BulkOperands operands = tensor_operands(map, shared, 0, 0);
+    att_bulk_copy(c, &info, &operands, 3);
+  };
+  static const auto copy = tensor;
+  static constexpr BulkInfo kLoad3d = load_info(3);
+  CHECK(
+      contains(finding_of([](ThreadContext* c) { copy(c, kLoad3d, input_map_of(c), kBox); }, FindingKind::bad_operand),
+               "3 coordinates for a tensor map of rank 2"));
+  CHECK(contains(
+      finding_of([](ThreadContext* c) { copy(c, kLoad2d, input_map_of(c), kBox + 64); }, FindingKind::misaligned),
+      "not a multiple of 128"));
+  CHECK(contains(
+      finding_of([](ThreadContext* c) { copy(c, kLoad2d, input_map_of(c) + 32, kBox); }, FindingKind::misaligned),
+      "tensor map"));
+  CHECK(contains(finding_of([](ThreadContext* c) { copy(c, kLoad2d, input_of(c), kBox); }, FindingKind::bad_operand),
+                 "not an encoded tensor map"));
+  CHECK(contains(finding_of([](ThreadContext* c) { copy(c, kLoad2d, 64, kBox); }, FindingKind::out_of_bounds),
+                 "tensor map"));
+  CHECK(contains(finding_of([](ThreadContext* c) { copy(c, kLoad2d, input_map_of(c), kShared + (32 << 10) - 512); },
+                            FindingKind::out_of_bounds),
+                 "1024 bytes"));
+  CHECK(contains(finding_of(
+                     [](ThreadContext* c) {
+                       initialise(c);
+                       load_linear(c, kBox, input_of(c), 24, 3);
+                     },
+                     FindingKind::bad_operand),
+                 "24 bytes"));
+  finding_of(
+      [](ThreadContext* c) {
+        initialise(c);
+        load_linear(c, kBox, input_of(c) + 8, 16, 3);
+      },
+      FindingKind::misaligned);
+  finding_of(
+      [](ThreadContext* c) {
+        initialise(c);
+        load_linear(c, kBox, input_of(c) + Fixture::kColumns * Fixture::kRows * 4, 16, 3);
+      },
+      FindingKind::out_of_bounds);
+  finding_of([](ThreadContext* c) { load_linear(c, kBox, input_of(c), 16, 3); }, FindingKind::mbarrier_misuse);
+  static constexpr BulkInfo kAddB32 = store_info(0, BulkInfo::Reduce::add, AtomicType::b32);
+  CHECK(contains(finding_of([](ThreadContext* c) { store_linear(c, output_of(c), kBox, 16, 3, kAddB32); },
+                            FindingKind::bad_operand),
+                 ".add of this type"));
+  static constexpr BulkInfo kInc2d = store_info(2, BulkInfo::Reduce::inc);
+  Fixture f;
+  f.map(f.output.data());
+  *f.output_map = *f.map(f.output.data(), TensorType::f32);
+  CHECK(contains(only(f.run([](ThreadContext* c) { copy(c, kInc2d, output_map_of(c), kBox); }, with_memory(1)),
+                      FindingKind::bad_operand)
+                     .message,
+                 ".inc of elements of f32"));
+}
+
+TEST_CASE("bulk: a tensor that reaches beyond its allocation is found where rows are missing") {
+  Fixture f;
+  TensorMapDescription d = *decode_tensor_map(f.input_map);
+  d.dims[1] = 20;
+  *f.input_map = encode_tensor_map(d);
+  const Report report = f.run(tensor_round_trip);
+  const Finding finding = only(report, FindingKind::out_of_bounds);
+  CHECK(finding.at.ptx_line == 5);
+  CHECK(finding.count == 4);
+  CHECK(contains(finding.message, "row of the tensor"));
+}
+
+TEST_CASE("bulk: expecting other bytes than come is a deadlock or an overflow of the phase") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 32, 3);
+    load_linear(c, kBox, input_of(c), 16, 4);
+    wait(c, 0, 5);
+  };
+  Fixture f;
+  CHECK(has(f.run(kernel, with_memory(1)), FindingKind::deadlock));
+}
+
+// -- cp.async ---------------------------------------------------------------------------------------------
+
+TEST_CASE("cp.async: groups, zero fill and arrivals, whenever the copies happen") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c, 32);
+    const std::uint32_t at = kBox + 16 * c->index;
+    att_cp_async(c, at, input_of(c) + 16 * c->index, 16, 16, 3);
+    att_cp_async_commit(c, 4);
+    att_cp_async(c, at + 1024, input_of(c) + 16 * c->index, 16, 4, 5);
+    att_cp_async_commit(c, 6);
+    att_cp_async_wait(c, 1, 7);
+    std::uint32_t sum = load<std::uint32_t>(c, AddressSpace::shared, at + 12, 8);
+    att_cp_async_wait(c, ~0u, 9);
+    sum += load<std::uint32_t>(c, AddressSpace::shared, at + 1024, 10);
+    sum += load<std::uint32_t>(c, AddressSpace::shared, at + 1024 + 12, 11);
+    // Others' copies are known by an mbarrier that each thread's copies arrive on.
+    att_cp_async(c, at + 2048, input_of(c) + 16 * c->index, 8, 0, 12);
+    att_cp_async(c, at + 2056, input_of(c) + 16 * c->index + 8, 8, 8, 13);
+    att_mbarrier_arrive_on_copies(c, kBarrier, 1, 14);
+    wait(c, 0, 15);
+    const std::uint32_t other = kBox + 16 * (31 - c->index) + 2048;
+    sum += load<std::uint32_t>(c, AddressSpace::shared, other, 16) +
+           load<std::uint32_t>(c, AddressSpace::shared, other + 8, 17);
+    store(c, AddressSpace::global, output_of(c) + 4 * c->index, sum, 18);
+  };
+  for (std::uint64_t seed : kSeeds) {
+    Fixture f;
+    Launch launch = with_memory();
+    launch.options.seed = seed;
+    const Report report = f.run(kernel, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      REQUIRE(f.output[i] == f.input[4 * i + 3] + f.input[4 * i] + f.input[4 * (31 - i) + 2]);
+    }
+  }
+}
+
+TEST_CASE("cp.async: an arrival that counts itself") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c, 1);
+    att_cp_async(c, kBox, input_of(c), 16, 16, 3);
+    att_mbarrier_arrive_on_copies(c, kBarrier, 0, 4);
+    att_mbarrier_arrive(c, &kArrive, kBarrier, 1, 0, 5);
+    wait(c, 0, 6);
+    load<std::uint32_t>(c, AddressSpace::shared, kBox, 7);
+  };
+  for (std::uint64_t seed : kSeeds) {
+    Fixture f;
+    Launch launch = with_memory(1);
+    launch.options.seed = seed;
+    const Report report = f.run(kernel, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+  }
+}
+
+TEST_CASE("cp.async: reading early is a race, also of what was copied after the arrival") {
+  Fixture f;
+  Report report = f.run(
+      [](ThreadContext* c) {
+        att_cp_async(c, kBox, input_of(c), 16, 16, 1);
+        att_cp_async_commit(c, 2);
+        att_cp_async_wait(c, 1, 3);
+        load<std::uint32_t>(c, AddressSpace::shared, kBox, 4);
+      },
+      with_memory(1));
+  CHECK(only(report, FindingKind::race).other_at->ptx_line == 1);
+  report = f.run(
+      [](ThreadContext* c) {
+        initialise(c, 1);
+        att_cp_async(c, kBox, input_of(c), 16, 16, 3);
+        att_mbarrier_arrive_on_copies(c, kBarrier, 1, 4);
+        att_cp_async(c, kBox + 16, input_of(c), 16, 16, 5);
+        wait(c, 0, 6);
+        load<std::uint32_t>(c, AddressSpace::shared, kBox, 7);
+        load<std::uint32_t>(c, AddressSpace::shared, kBox + 16, 8);
+      },
+      with_memory(1));
+  CHECK(only(report, FindingKind::race).at.ptx_line == 8);
+}
+
+TEST_CASE("cp.async: operands") {
+  Fixture f;
+  const Launch one = with_memory(1);
+  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox + 8, input_of(c), 16, 16, 1); }, one),
+            FindingKind::misaligned));
+  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox, input_of(c), 8, 16, 1); }, one),
+            FindingKind::bad_operand));
+  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox, 16, 16, 16, 1); }, one), FindingKind::out_of_bounds));
+  // Nothing is read there.
+  CHECK(f.run([](ThreadContext* c) { att_cp_async(c, kBox, 16, 16, 0, 1); }, one).clean());
+}

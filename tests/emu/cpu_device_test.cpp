@@ -1,0 +1,277 @@
+// The runtime on the CPU device: builds, plans, launches, and what the gate says of kernels that are wrong.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "cli/app.h"
+#include "cli/emulator/emulated_gate.h"
+#include "runtime/cpu/element.h"
+#include "runtime/cpu/ptx_compiler.h"
+#include "runtime/keys.h"
+#include "runtime/reference.h"
+#include "runtime/runtime_state.h"
+
+namespace attune::emulator {
+namespace {
+
+constexpr Problem kProblem{.head_dim = 64,
+                           .head_dim_v = 64,
+                           .heads = 2,
+                           .heads_kv = 1,
+                           .causal = true,
+                           .batch = 1,
+                           .seqlen_q = 150,
+                           .seqlen_k = 150};
+
+bool has_compiler() {
+  try {
+    runtime::Compiler::get();
+    return true;
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::unsupported);
+    MESSAGE("no NVRTC here: " << std::string(error.what()));
+    return false;
+  }
+}
+
+cache::Store memory_store() {
+  cache::Options options;
+  options.directory.clear();
+  return cache::Store::open(std::move(options));
+}
+
+runtime::Builder ptx_builder() {
+  return runtime::Builder(memory_store(), [] { return runtime::ptx_compiler(); });
+}
+
+codegen::KernelSpec spec_of(const std::string& config) {
+  return codegen::specialise(parse_arch("sm_90a"), kProblem, codegen::parse_config(config));
+}
+
+template <typename Call>
+ErrorCode code_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  FAIL("no error");
+  return ErrorCode::internal;
+}
+
+std::string without(std::string text, const std::string& word) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++count)
+    text.erase(at, text.find('\n', at) - at);
+  REQUIRE(count > 0);
+  return text;
+}
+
+struct Finished {
+  int status;
+  std::string out, err;
+};
+Finished run_command(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int status = cli::run(arguments, {.out = out, .err = err});
+  return {status, out.str(), err.str()};
+}
+
+}  // namespace
+
+TEST_CASE("cpu device: memory") {
+  runtime::CpuDevice device;
+  CHECK(device.allocate(0) == nullptr);
+  device.free(nullptr);
+  const runtime::DeviceBuffer a(device, 1000), b(device, 1000);
+  CHECK(reinterpret_cast<std::uintptr_t>(a.data()) % 256 == 0);
+  CHECK(device.free_memory() < static_cast<std::size_t>(device.properties().memory_bytes));
+  CHECK(device.pointer_kind(a.data()) == runtime::PointerKind::this_device);
+  CHECK(device.pointer_kind(&device) == runtime::PointerKind::host);
+  device.fill8(a.data(), 0x11, 1000, nullptr);
+  device.fill32(a.data(), 0x22334455, 2, nullptr);
+  device.copy_on_device(b.data(), a.data(), 12, nullptr);
+  unsigned char host[12];
+  device.copy_to_host(host, b.data(), sizeof host);
+  CHECK(host[0] == 0x55);
+  CHECK(host[7] == 0x22);
+  CHECK(host[8] == 0x11);
+  CHECK(code_of([&] { device.allocate(std::size_t{1} << 40); }) == ErrorCode::out_of_memory);
+  const runtime::Stream one = device.create_stream(), two = device.create_stream();
+  CHECK(one != nullptr);
+  CHECK(one != two);
+  CHECK(!device.capturing(one));
+  const auto start = device.create_event(), end = device.create_event();
+  start->record(one);
+  end->record(one);
+  CHECK(end->done());
+  CHECK(end->milliseconds_since(*start) >= 0);
+}
+
+TEST_CASE("cpu device: it is an sm_90a chip that no winner was measured on") {
+  const runtime::CpuDevice device;
+  CHECK(runtime::arch_of(device.properties()).name == "sm_90a");
+  CHECK(runtime::identity_text(device.properties()).find("name=CPU_emulator") == 0);
+}
+
+TEST_CASE("cpu device: code that is not PTX") {
+  runtime::CpuDevice device;
+  CHECK(code_of([&] {
+          device.load(
+              "\x7f"
+              "ELF and so on");
+        }) == ErrorCode::invalid_argument);
+  CHECK(code_of([&] { device.inspect("Lorem ipsum"); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([&] { device.load(".version 8.8\n.target sm_75\n.address_size 64\n"); }) == ErrorCode::unsupported);
+  const auto empty = device.load(".version 8.8\n.target sm_90a\n.address_size 64\n");
+  CHECK(code_of([&] { empty->function("attune_forward", 0); }) == ErrorCode::not_found);
+}
+
+TEST_CASE("cpu device: builds for it have keys of their own") {
+  if (!has_compiler()) return;
+  runtime::Builder ptx = ptx_builder(), cubin(memory_store());
+  const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0");
+  CHECK(ptx.key(spec) != cubin.key(spec));
+  const runtime::Build build = ptx.build(spec);
+  CHECK(build.key == ptx.key(spec));
+  CHECK(build.cubin.find(".target sm_90a") != std::string::npos);
+  CHECK(build.cubin.find("softmax.cuh") != std::string::npos);  // positions that findings can name
+  // What reads cubins says that this is none.
+  CHECK(code_of([&] { runtime::read_cubin(build.cubin); }) == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("cpu device: a runtime plans and launches on it") {
+  if (!has_compiler()) return;
+  const auto device = std::make_shared<runtime::CpuDevice>();
+  runtime::RuntimeState state({.use_cache = false, .check_pointers = true, .on_warning = [](const std::string&) {}},
+                              device, [] { return runtime::ptx_compiler(); });
+  const Plan plan = state.plan(kProblem, {});
+  CHECK(plan.info().origin == Origin::heuristic);
+  cli::EmulatedTensors tensors(*device, kProblem, {});
+  for (const std::uint64_t seed : {0, 1}) {
+    device->set_seed(seed);
+    tensors.reset();
+    ForwardArgs args = tensors.args();
+    args.workspace = nullptr;  // the runtime's own
+    plan.launch(args);
+    CHECK(tuner::violation(tensors.accuracy(), tensors.bounds()).value_or("") == "");
+  }
+  const std::vector<runtime::CpuLaunch> launches = device->take_launches();
+  REQUIRE(launches.size() == 2);
+  for (const runtime::CpuLaunch& launch : launches) {
+    CHECK(launch.kernel == "attune_forward");
+    CHECK_MESSAGE(launch.report.clean(), launch.report.text());
+    CHECK(launch.report.instructions > 10000);
+  }
+  CHECK(device->take_launches().empty());
+  const std::vector<std::uint16_t> host(150 * 2 * 64);
+  ForwardArgs args = tensors.args();
+  args.q = host.data();
+  CHECK(code_of([&] { plan.launch(args); }) == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("cpu device: the reference kernel and the host agree") {
+  if (!has_compiler()) return;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    Problem problem = kProblem;
+    problem.dtype = dtype;
+    problem.head_dim_v = 40;
+    problem.seqlen_q = 40;
+    problem.seqlen_k = 23;  // the first rows see nothing
+    const auto device = std::make_shared<runtime::CpuDevice>();
+    runtime::Builder builder = ptx_builder();
+    const runtime::Reference reference(device, builder, problem);
+    cli::EmulatedTensors tensors(*device, problem, {});
+    const runtime::RowSample rows{.first = 3, .step = 4};
+    const auto count = static_cast<std::size_t>(runtime::Reference::rows_in(problem, rows));
+    const runtime::DeviceBuffer o(*device, 2 * count * 40 * sizeof(double)), lse(*device, 2 * 40 * sizeof(float));
+    reference.launch(problem, tensors.args(), rows,
+                     {.lse = static_cast<float*>(lse.data()), .o_exact = static_cast<double*>(o.data())});
+    for (const runtime::CpuLaunch& launch : device->take_launches())
+      CHECK_MESSAGE(launch.report.clean(), launch.report.text());
+    const runtime::HostAttention host = runtime::host_attention(problem, tensors.args(), rows);
+    double worst = 0;
+    for (std::size_t i = 0; i < host.o.size(); ++i)
+      worst = std::max(worst, std::abs(host.o[i] - static_cast<const double*>(o.data())[i]));
+    CHECK(worst < 1e-6);
+    for (std::size_t i = 0; i < host.lse.size(); ++i) {
+      const std::size_t row = i / count * 40 + 3 + i % count * 4;
+      const auto emulated = static_cast<double>(static_cast<const float*>(lse.data())[row]);
+      CHECK((host.lse[i] == emulated || std::abs(host.lse[i] - emulated) < 1e-5));
+    }
+  }
+}
+
+TEST_CASE("cpu device: elements round to nearest even and back") {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (unsigned bits = 0; bits < 0x10000; bits += 3) {
+      const float value = runtime::to_float(dtype, static_cast<std::uint16_t>(bits));
+      if (std::isfinite(value)) CHECK(runtime::to_element(dtype, value) == bits);
+    }
+  }
+  CHECK(runtime::to_element(DType::fp16, 1 + 0x1p-11f) == 0x3c00);
+  CHECK(runtime::to_element(DType::fp16, 1 + 3 * 0x1p-11f) == 0x3c02);
+  CHECK(runtime::to_element(DType::bf16, 1 + 0x1p-8f) == 0x3f80);
+}
+
+TEST_CASE("gate on the emulator: a kernel, the same without a fence, and one that computes something else") {
+  if (!has_compiler()) return;
+  const auto device = std::make_shared<runtime::CpuDevice>();
+  runtime::Builder builder = ptx_builder();
+  const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0,o=own");
+  const std::string code = builder.build(spec).cubin;
+  cli::EmulatedGate gate(device, {});
+  const cli::EmulatedVerdict right = gate.judge(spec, code);
+  CHECK(right.good());
+  CHECK(right.judgement.wrong.value_or("") == "");
+  for (const cli::CaseFinding& found : right.findings) FAIL_CHECK(found.finding.message);
+  CHECK(right.judgement.cases >= 8);
+  CHECK(right.judgement.share_of_bounds > 0.05);
+
+  const cli::EmulatedVerdict unfenced = gate.judge(spec, without(code, "fence.proxy.async"));
+  REQUIRE(!unfenced.findings.empty());
+  CHECK(unfenced.findings.front().finding.kind == FindingKind::proxy_race);
+  CHECK(unfenced.findings.front().finding.at.line > 0);
+
+  Problem other = kProblem;
+  other.causal = false;
+  codegen::KernelSpec unmasked = codegen::specialise(parse_arch("sm_90a"), other, spec.config);
+  unmasked.edge = codegen::Edge::length;
+  CHECK(gate.judge(spec, builder.build(unmasked).cubin).judgement.wrong.has_value());
+
+  std::stop_source stopped;
+  stopped.request_stop();
+  cli::EmulatedGate interrupted(device, {.stop = stopped.get_token()});
+  CHECK(code_of([&] { interrupted.judge(spec, code); }) == ErrorCode::interrupted);
+}
+
+TEST_CASE("verify --device cpu") {
+  if (!has_compiler()) return;
+  const std::vector<std::string> problem{"--head-dim", "64", "--heads", "2", "--batch", "1", "--causal"};
+  std::vector<std::string> arguments{"verify",   "--device", "cpu",      "--json",
+                                     "--seqlen", "128",      "--config", "consumers=1,block_n=64,ping_pong=0",
+                                     "--seeds",  "2"};
+  arguments.insert(arguments.end(), problem.begin(), problem.end());
+  const Finished verified = run_command(arguments);
+  REQUIRE_MESSAGE(verified.status == 0, verified.err);
+  const nlohmann::json document = nlohmann::json::parse(verified.out);
+  CHECK(document["ok"] == true);
+  CHECK(document["device"] == "cpu");
+  REQUIRE(document["results"].size() == 2);
+  for (const nlohmann::json& result : document["results"]) {
+    CHECK(result["ok"] == true);
+    CHECK(result["findings"].empty());
+    CHECK(result["instructions"] > 10000);
+  }
+  // What a CPU cannot do in reasonable time is no failure, but not left unsaid.
+  arguments = {"verify", "--device", "cpu", "--seqlen", "65536", "--config", "consumers=1,block_n=64,ping_pong=0"};
+  arguments.insert(arguments.end(), problem.begin(), problem.end());
+  const Finished large = run_command(arguments);
+  CHECK(large.status == 0);
+  CHECK(large.out.find("not run: ") != std::string::npos);
+}
+
+}  // namespace attune::emulator

@@ -1,0 +1,301 @@
+// Every instruction that is more than arithmetic, in the forms that the PTX manual gives: all must translate. What they
+// do is checked where they are run.
+#include <attune/emulator.h>
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emulator = attune::emulator;
+
+namespace {
+
+/// One instruction a line. %a: a generic or global address, %s: a shared one, %c: one of shared::cluster, %map: a
+/// tensor map's; %r, %d, %h, %f, %g, %q: registers of 32, 64, 16 bits, f32, f64 and 128 bits.
+constexpr std::string_view kForms = R"(
+ld.u32 %r1, [%a];
+ld.weak.global.u32 %r1, [%a+8];
+ld.volatile.shared.v2.f32 {%f1, %f2}, [%s];
+ld.relaxed.cta.shared::cta.u32 %r1, [%s+-4];
+ld.acquire.gpu.global.u64 %d1, [%a];
+ld.acquire.cluster.shared::cluster.b32 %r1, [%c];
+ld.mmio.relaxed.sys.global.u32 %r1, [%a];
+ld.global.ca.u32 %r1, [%a];
+ld.global.cg.v4.u32 {%r1, %r2, _, %r4}, [%a];
+ld.global.cs.u32 %r1, [%a];
+ld.global.cv.u32 %r1, [%a];
+ld.global.L1::evict_first.L2::128B.u32 %r1, [%a];
+ld.global.L1::no_allocate.L2::cache_hint.v4.f32 {%f1, %f2, %f3, %f4}, [%a], %d1;
+ld.global.nc.u8 %h1, [%a];
+ld.global.nc.L1::no_allocate.L2::256B.v2.b64 {%d1, %d2}, [%a];
+ld.global.b128 %q1, [%a];
+ld.const.u32 %r1, [table+4];
+ldu.global.f32 %f1, [%a];
+st.u32 [%a], %r1;
+st.global.wb.u32 [%a], 7;
+st.global.cs.v2.u32 [%a], {%r1, %r2};
+st.global.wt.u8 [%a], %r1;
+st.global.L1::no_allocate.v4.b32 [%a], {%r1, %r2, %r3, %r4};
+st.global.L2::cache_hint.f32 [%a], %f1, %d1;
+st.release.sys.global.u32 [%a], %r1;
+st.relaxed.cluster.shared::cluster.u32 [%c], %r1;
+st.volatile.shared.u16 [%s], %h1;
+st.shared.v4.f32 [tile+16], {%f1, %f2, %f3, %f4};
+st.mmio.relaxed.sys.global.u32 [%a], %r1;
+atom.add.u32 %r1, [%a], %r2;
+atom.global.add.u64 %d1, [%a], 1;
+atom.shared.add.f32 %f1, [%s], %f2;
+atom.global.add.f64 %g1, [%a], %g2;
+atom.global.add.noftz.f16 %h1, [%a], %h2;
+atom.global.add.noftz.f16x2 %r1, [%a], %r2;
+atom.global.add.noftz.bf16 %h1, [%a], %h2;
+atom.relaxed.gpu.global.add.noftz.bf16x2 %r1, [%a], %r2;
+atom.acq_rel.gpu.global.cas.b32 %r1, [%a], %r2, %r3;
+atom.acquire.cta.shared::cta.cas.b64 %d1, [%s], %d2, %d3;
+atom.global.cas.b16 %h1, [%a], %h2, %h3;
+atom.global.cas.b128 %q1, [%a], %q2, %q3;
+atom.release.cluster.shared::cluster.exch.b32 %r1, [%c], %r2;
+atom.global.exch.b128 %q1, [%a], %q2;
+atom.global.inc.u32 %r1, [%a], 9;
+atom.global.dec.u32 _, [%a], 9;
+atom.global.min.s32 %r1, [%a], %r2;
+atom.global.max.u64 %d1, [%a], %d2;
+atom.global.min.s64 %d1, [%a], %d2;
+atom.global.and.b32 %r1, [%a], %r2;
+atom.global.or.b64 %d1, [%a], %d2;
+atom.global.xor.b32 %r1, [%a], %r2;
+atom.global.L2::cache_hint.add.u32 %r1, [%a], %r2, %d1;
+atom.global.v2.f32.add {%f1, %f2}, [%a], {%f3, %f4};
+atom.global.v4.f16x2.noftz.add {%r1, %r2, %r3, %r4}, [%a], {%r1, %r2, %r3, %r4};
+red.global.add.u32 [%a], %r1;
+red.release.gpu.global.add.s32 [%a], 1;
+red.shared.add.f32 [%s], %f1;
+red.global.v4.f32.add [%a], {%f1, %f2, %f3, %f4};
+red.global.v2.bf16x2.max.noftz [%a], {%r1, %r2};
+red.global.add.noftz.f16x2 [%a], %r1;
+red.global.inc.u32 [%a], %r1;
+membar.cta;
+membar.gl;
+membar.sys;
+fence.acq_rel.cta;
+fence.acq_rel.cluster;
+fence.sc.gpu;
+fence.sc.sys;
+fence.gpu;
+fence.proxy.alias;
+fence.proxy.async;
+fence.proxy.async.global;
+fence.proxy.async.shared::cta;
+fence.proxy.async.shared::cluster;
+fence.mbarrier_init.release.cluster;
+fence.proxy.tensormap::generic.release.gpu;
+fence.proxy.tensormap::generic.acquire.gpu [%a], 128;
+membar.proxy.alias;
+cvta.global.u64 %d1, %d2;
+cvta.shared.u64 %d1, %d2;
+cvta.shared::cluster.u64 %d1, %d2;
+cvta.local.u64 %d1, %d2;
+cvta.const.u64 %d1, table;
+cvta.to.global.u64 %d1, %a;
+cvta.to.shared.u64 %d1, %d2;
+cvta.to.local.u64 %d1, %d2;
+isspacep.global %p1, %a;
+isspacep.shared %p1, %a;
+isspacep.shared::cluster %p1, %a;
+isspacep.local %p1, %a;
+isspacep.const %p1, %a;
+mapa.shared::cluster.u32 %r1, %s, 1;
+mapa.shared::cluster.u32 %r1, tile, %r2;
+mapa.u64 %d1, %d2, %r2;
+getctarank.shared::cluster.u32 %r1, %c;
+getctarank.u64 %r1, %d1;
+prefetch.global.L1 [%a];
+prefetch.global.L2 [%a];
+prefetch.global.L2::evict_last [%a];
+prefetchu.L1 [%a];
+prefetch.tensormap [%map];
+applypriority.global.L2::evict_normal [%a], 128;
+discard.global.L2 [%a], 128;
+createpolicy.fractional.L2::evict_last.b64 %d1, 0f3F800000;
+createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %d1, 0f3F000000;
+createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %d1, [%a], 1024, 4096;
+createpolicy.cvt.L2.b64 %d1, %d2;
+shfl.sync.up.b32 %r1, %r2, 1, 0, -1;
+shfl.sync.down.b32 %r1|%p1, %f1, %r3, 31, %r4;
+shfl.sync.bfly.b32 %f1, %f2, 16, 31, 0xffffffff;
+shfl.sync.idx.b32 %r1|%p1, %r2, %r3, 31, -1;
+vote.sync.all.pred %p1, %p2, -1;
+vote.sync.any.pred %p1, !%p2, %r1;
+vote.sync.uni.pred %p1, %p2, -1;
+vote.sync.ballot.b32 %r1, %p2, -1;
+match.any.sync.b32 %r1, %r2, -1;
+match.any.sync.b64 %r1, %d2, -1;
+match.all.sync.b32 %r1|%p1, %r2, -1;
+match.all.sync.b64 %r1, %d2, -1;
+redux.sync.add.s32 %r1, %r2, -1;
+redux.sync.min.u32 %r1, %r2, -1;
+redux.sync.max.s32 %r1, %r2, -1;
+redux.sync.and.b32 %r1, %r2, -1;
+redux.sync.xor.b32 %r1, %r2, %r3;
+activemask.b32 %r1;
+elect.sync %r1|%p1, -1;
+elect.sync _|%p1, %r2;
+bar.warp.sync -1;
+bar.sync 0;
+bar.sync 1, 64;
+bar.sync %r1, %r2;
+bar.arrive 1, 64;
+bar.red.popc.u32 %r1, 0, %p1;
+bar.red.and.pred %p1, 1, 64, !%p2;
+bar.red.or.pred %p1, 0, %p2;
+barrier.sync 0;
+barrier.sync.aligned 1, 128;
+barrier.cta.sync.aligned 1, 128;
+barrier.arrive 2, 64;
+barrier.red.popc.aligned.u32 %r1, 0, %p1;
+barrier.cluster.arrive;
+barrier.cluster.arrive.release.aligned;
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait;
+barrier.cluster.wait.acquire.aligned;
+mbarrier.init.shared.b64 [%s], 1;
+mbarrier.init.b64 [%a], %r1;
+mbarrier.inval.shared::cta.b64 [%s];
+mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%s], %r1;
+mbarrier.complete_tx.shared.b64 [%s], 64;
+mbarrier.arrive.shared.b64 %d1, [%s];
+mbarrier.arrive.shared::cta.b64 _, [%s], 2;
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%c];
+mbarrier.arrive.b64 %d1, [%a];
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], %r1;
+mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%c], 128;
+mbarrier.arrive.noComplete.shared.b64 %d1, [%s], 1;
+mbarrier.arrive_drop.shared.b64 %d1, [%s];
+mbarrier.arrive_drop.noComplete.release.cta.shared::cta.b64 %d1, [%s], 1;
+mbarrier.arrive_drop.expect_tx.shared::cta.b64 %d1, [%s], 16;
+mbarrier.test_wait.shared.b64 %p1, [%s], %d1;
+mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 %p1, [%s], 1;
+mbarrier.try_wait.shared::cta.b64 %p1, [%s], %d1;
+mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], %r1, 1000;
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%s], %r1;
+mbarrier.pending_count.b64 %r1, %d1;
+cp.async.ca.shared.global [%s], [%a], 4;
+cp.async.cg.shared::cta.global.L2::128B [%s], [%a], 16;
+cp.async.ca.shared.global [%s], [%a], 8, %r1;
+cp.async.cg.shared.global.L2::cache_hint [%s], [%a], 16, %r1, %d1;
+cp.async.cg.shared.global [%s], [%a], 16, %p1;
+cp.async.commit_group;
+cp.async.wait_group 2;
+cp.async.wait_all;
+cp.async.mbarrier.arrive.shared.b64 [%s];
+cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%s];
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%s], [%a], 128, [%s];
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s], [%a], %r1, [%s];
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%s], [%a], 128, [%s], %h1;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%s], [%a], 128, [%s], %d1;
+cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%c], [%s], 128, [%c];
+cp.async.bulk.global.shared::cta.bulk_group [%a], [%s], 128;
+cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%a], [%s], 128, %d1;
+cp.async.bulk.prefetch.L2.global [%a], 128;
+cp.async.bulk.prefetch.L2.global.L2::cache_hint [%a], %r1, %d1;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+cp.async.bulk.wait_group.read 1;
+cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%s], [%map, {%r1}], [%s];
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%s], [%map, {%r1, %r2}], [%s];
+cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%s], [%map, {%r1, 0, %r2}], [%s];
+cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%s], [%map, {%r1, %r2, %r3, %r4}], [%s], %h1, %d1;
+cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%s], [%map, {%r1, %r2, %r3, %r4}], [%s], {%h1, %h2};
+cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%map, {%r1, %r2, %r3, %r4, 0}], [%s];
+cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint [%map, {%r1, %r2}], [%s], %d1;
+cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%map, {%r1, %r2, %r3, %r4}], [%s];
+cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%map, {%r1, %r2}];
+cp.async.bulk.prefetch.tensor.3d.L2.global.im2col.L2::cache_hint [%map, {%r1, %r2, %r3}], {%h1}, %d1;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%a], [%s], 128;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%a], [%s], 128;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f16 [%a], [%s], 128;
+cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.inc.u32 [%c], [%s], 128, [%c];
+cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%map, {%r1, %r2}], [%s];
+cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.bulk_group.L2::cache_hint [%map, {%r1, %r2}], [%s], %d1;
+wgmma.fence.sync.aligned;
+wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 1;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%w0, %w1, %w2, %w3}, %d1, %d2, %p1, 1, -1, 0, 1;
+wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%w4, %w5}, %d1, %d2, 1, 1, 1, 0, 0;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%w0, %w1, %w2, %w3}, {%w6, %w7, %w8, %w9}, %d2, %p1, 1, 1, 1;
+wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 {%w0, %w1, %w2, %w3, %w4, %w5, %w6, %w7}, %d1, %d2, %p1, 1, 1;
+wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2 {%w0, %w1, %w2, %w3}, {%w6, %w7, %w8, %w9}, %d2, %p1, 1, 1;
+wgmma.mma_async.sync.aligned.m64n8k32.f16.e5m2.e5m2 {%w4, %w5}, %d1, %d2, %p1, 1, 1;
+wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8.satfinite {%w0, %w1, %w2, %w3}, %d1, %d2, %p1;
+wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%w0, %w1, %w2, %w3}, %d1, %d2, %p1;
+mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r3, %r4}, {%r5}, {%r6, %r7};
+mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};
+mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};
+mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r5}, {%f1, %f2, %f3, %f4};
+mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};
+mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32 {%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r1, %r2, %r3, %r4};
+mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r1, %r2}, {%r3}, {%r4}, {%r5, %r6};
+mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32 {%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r1, %r2, %r3, %r4};
+mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc {%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r1, %r2, %r3, %r4};
+mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%g1, %g2}, {%g3}, {%g4}, {%g1, %g2};
+mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%g1, %g2, %g3, %g4}, {%g1, %g2, %g3, %g4, %g1, %g2, %g3, %g4}, {%g1, %g2, %g3, %g4}, {%g1, %g2, %g3, %g4};
+ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%s];
+ldmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 {%r1, %r2, %r3, %r4}, [%s];
+ldmatrix.sync.aligned.m8n8.x2.b16 {%r1, %r2}, [%a];
+stmatrix.sync.aligned.m8n8.x4.shared.b16 [%s], {%r1, %r2, %r3, %r4};
+stmatrix.sync.aligned.m8n8.x1.trans.shared::cta.b16 [%s], {%r1};
+movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;
+setmaxnreg.inc.sync.aligned.u32 232;
+setmaxnreg.dec.sync.aligned.u32 40;
+griddepcontrol.wait;
+griddepcontrol.launch_dependents;
+nanosleep.u32 100;
+nanosleep.u32 %r1;
+mov.u32 %r1, %ctaid.z;
+mov.u32 %r1, %nctaid.y;
+mov.u32 %r1, %laneid;
+mov.u32 %r1, %warpid;
+mov.u32 %r1, %smid;
+mov.u64 %d1, %gridid;
+mov.u32 %r1, %lanemask_lt;
+mov.u32 %r1, %clock;
+mov.u64 %d1, %clock64;
+mov.u64 %d1, %globaltimer;
+mov.u32 %r1, %globaltimer_lo;
+mov.u32 %r1, %clusterid.x;
+mov.u32 %r1, %cluster_ctaid.y;
+mov.u32 %r1, %cluster_ctarank;
+mov.u32 %r1, %cluster_nctarank;
+mov.pred %p1, %is_explicit_cluster;
+mov.u32 %r1, %dynamic_smem_size;
+mov.u32 %r1, %total_smem_size;
+mov.u32 %r1, %nwarpid;
+add.u32 %r1, %r2, %tid.x;
+mov.b128 %q1, {%d1, %d2};
+mov.b128 {%d1, %d2}, %q1;
+)";
+
+std::string kernel(std::string_view line) {
+  return ".version 8.6\n.target sm_90a\n.address_size 64\n.const .u32 table[4] = {1, 2, 3, 4};\n"
+         ".shared .align 16 .b8 tile[64];\n.visible .entry run() {\n"
+         ".reg .b32 %r<10>, %s, %c, %w<10>;\n.reg .b64 %d<4>, %a, %map;\n.reg .b16 %h<4>;\n.reg .f32 %f<6>;\n"
+         ".reg .f64 %g<6>;\n.reg .b128 %q<4>;\n.reg .pred %p<4>;\n" +
+         std::string(line) + "\nret;\n}\n";
+}
+
+}  // namespace
+
+TEST_CASE("translate: the forms of every instruction, also guarded") {
+  std::size_t begin = 1, count = 0;
+  while (begin < kForms.size()) {
+    const std::size_t end = kForms.find('\n', begin);
+    const std::string line(kForms.substr(begin, end - begin));
+    CAPTURE(line);
+    CHECK_NOTHROW(emulator::Program::load(kernel(line)));
+    CHECK_NOTHROW(emulator::Program::load(kernel("@!%p3 " + line), {.checks = false}));
+    begin = end + 1;
+    ++count;
+  }
+  CHECK(count > 250);
+}
