@@ -23,6 +23,7 @@ struct Flags {
   CacheFlag cache;
   std::vector<std::string> configs;
   std::string pack;
+  std::string source;
   std::optional<std::string> seeds;
 };
 
@@ -76,10 +77,12 @@ ExitCode run_on_gpu(const Flags& flags, Output& output) {
 ExitCode run(const Flags& flags, Output& output) {
   if (!flags.device.is_cpu()) {
     if (flags.seeds) fail(ErrorCode::invalid_argument, "seeds: only --device cpu has an order to choose");
+    if (!flags.source.empty())
+      fail(ErrorCode::invalid_argument, "source: only --device cpu runs a file, where a fault in it cannot hang a GPU");
     return run_on_gpu(flags, output);
   }
   const std::int64_t seeds = flags.seeds ? parse_count("seeds", *flags.seeds, 1, 1000) : 1;
-  return verify_on_emulator({flags.problems, flags.configs, flags.pack, static_cast<int>(seeds)}, output);
+  return verify_on_emulator({flags.problems, flags.configs, flags.pack, flags.source, static_cast<int>(seeds)}, output);
 }
 
 }  // namespace
@@ -95,6 +98,11 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       .add_option("--seeds", flags->seeds,
                   "with --device cpu: launches of each case, each with another order of the threads (default: 1)")
       ->type_name("N");
+  command
+      .add_option(
+          "--source", flags->source,
+          "with --device cpu: a kernel that `attune emit` wrote, perhaps edited since, instead of the emitted one")
+      ->type_name("FILE");
   flags->cache.add(command);
   command
       .add_option(

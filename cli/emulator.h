@@ -20,8 +20,9 @@ void require_emulator();
 struct EmulatedVerifyRequest {
   const ProblemSetFlags& problems;
   std::vector<std::string> configs = {};
-  std::string pack = {};  ///< verify the configs of its entries, compiled to PTX
-  int seeds = 1;          ///< launches of each case, each in another order
+  std::string pack = {};    ///< verify the configs of its entries, compiled to PTX
+  std::string source = {};  ///< verify this CUDA source: a kernel as emitted, perhaps edited since
+  int seeds = 1;            ///< launches of each case, each in another order
 };
 
 /// attune verify --device cpu. Prints the table and what was found, fills the document.

@@ -18,7 +18,6 @@ class VerifyReport {
   /// A row for what was not run, which is no failure.
   void skip(const Subject& subject, const std::string& what, const std::string& why);
 
-  bool all_good() const { return all_good_; }
   void print(Output& output) const { table_.print(output); }
   /// Fills the document. `complaint` is said if not all was good.
   ExitCode finish(Output& output, const std::string& complaint);

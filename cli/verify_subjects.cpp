@@ -10,6 +10,7 @@
 namespace attune::cli {
 
 void check_subjects(const SubjectRequest& request, Output& output) {
+  const Arch arch = request.problems.arch();
   if (!request.pack.empty() && !request.configs.empty())
     fail(ErrorCode::invalid_argument, "config: excludes --pack, whose entries have configs of their own");
   if (!request.pack.empty()) {
@@ -18,7 +19,7 @@ void check_subjects(const SubjectRequest& request, Output& output) {
   }
   for (const Problem& problem : request.problems.problems(output)) {
     for (const std::string& text : request.configs)
-      if (text != kDefaultConfig) checked_config(request.problems.arch(), problem, text);
+      if (text != kDefaultConfig) checked_config(arch, problem, text);
   }
 }
 

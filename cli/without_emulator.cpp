@@ -8,8 +8,8 @@ bool has_emulator() { return false; }
 
 void require_emulator() {
   fail(ErrorCode::unsupported,
-       "device: 'cpu' needs the CPU emulator, which this build does not have (allowed: the ordinal of a GPU; CMake's "
-       "ATTUNE_EMULATOR=ON builds it)");
+       "emulator: this build has no CPU emulator, which `--device cpu` and `--emulate` need (CMake's "
+       "ATTUNE_EMULATOR=ON adds it)");
 }
 
 ExitCode verify_on_emulator(const EmulatedVerifyRequest&, Output&) {

@@ -19,7 +19,7 @@ _attune() {
     --for) COMPREPLY=($(compgen -W 'compile emulate launch tune' -- "$current")) ;;
     --shard) COMPREPLY=($(compgen -W 'auto' -- "$current")) ;;
     --cache-dir | --pack) COMPREPLY=($(compgen -d -- "$current")) ;;
-    -o | --output | --ptx | --model) COMPREPLY=($(compgen -f -- "$current")) ;;
+    -o | --output | --ptx | --model | --source) COMPREPLY=($(compgen -f -- "$current")) ;;
     --heads | --heads-kv | --batch | --seqlen | --seqlen-q | --seqlen-k | --problem | --seqlens | --tokens | --config | \
       --spec | --limit | --device | --device-identity | --budget | --max-candidates | --turns | --launches | --seconds | \
       --seeds | --emulate | --keep | --unused-days | --lift | --alternates) ;;
@@ -48,7 +48,7 @@ _attune() {
       words+=" $problems --cache-dir --device --budget --max-candidates --config --regime --shard --force --no-gpu
         --emulate"
       ;;
-    verify) words+=" $problems --device --seeds --cache-dir --config --pack" ;;
+    verify) words+=" $problems --device --seeds --source --cache-dir --config --pack" ;;
     bench)
       words+=" $problems --device --cache-dir --config --pack --allow-unsigned --no-compiler --no-cache --regime --turns
         --launches --seconds --csv"

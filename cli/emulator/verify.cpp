@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/emulator.h"
 #include "cli/emulator/emulated_gate.h"
+#include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/verify_report.h"
 #include "cli/verify_subjects.h"
@@ -39,6 +40,12 @@ runtime::RowSample affordable_rows(const Problem& p) {
   const double step = std::max(1.0, products / kLargestReference);
   // Odd, so that the sample meets every place of a tile.
   return {.step = static_cast<std::int64_t>(step) | 1};
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 100) return fmt::format("{:.0f} seconds", seconds);
+  if (seconds < 6000) return fmt::format("{:.0f} minutes", seconds / 60);
+  return fmt::format("{:.0f} hours", seconds / 3600);
 }
 
 std::string position_text(const emulator::SourcePosition& at) {
@@ -96,6 +103,30 @@ void describe(const Subject& subject, const EmulatedVerdict& verdict, Output& ou
   output.line(text);
 }
 
+// The spec that the header comment of an emitted kernel states.
+codegen::KernelSpec stated_spec(const std::string& path, const std::string& source) {
+  constexpr std::string_view kMark = "// spec: ";
+  const std::size_t at = source.starts_with(kMark) ? 0 : source.find("\n" + std::string(kMark));
+  if (at == std::string::npos)
+    fail(ErrorCode::invalid_argument, "source: {} has no line that starts with '{}' (allowed: what attune emit writes)",
+         path, kMark);
+  const std::size_t begin = source.find(kMark, at) + kMark.size();
+  return codegen::parse_kernel_spec(source.substr(begin, source.find('\n', begin) - begin));
+}
+
+// A kernel from its source rather than from the emitter: what stands in the file is what runs.
+Subject subject_of_source(const std::string& path, const Problem& problem) {
+  const std::string source = read_file(path);
+  const codegen::KernelSpec spec = stated_spec(path, source);
+  if (!codegen::serves(spec, problem))
+    fail(ErrorCode::invalid_argument, "source: {} is a kernel for {}, which does not serve {}", path,
+         codegen::to_string(spec), to_string(problem));
+  Subject subject{problem, spec.config, {}, "source"};
+  subject.build.info.spec = codegen::to_string(spec);
+  subject.build.cubin = runtime::ptx_compiler()->compile(source, codegen::compile_options(spec)).cubin;
+  return subject;
+}
+
 class Verifier {
  public:
   Verifier(std::shared_ptr<runtime::CpuDevice> device, EmulatedGateOptions options, Output& output)
@@ -109,7 +140,7 @@ class Verifier {
     if (scores > kLargestScores) {
       report_.skip(subject, "full size",
                    fmt::format("about {} on a CPU (run less of it: --batch, --heads, --seqlen)",
-                               seconds_text(scores / kScoresPerSecond)));
+                               duration_text(scores / kScoresPerSecond)));
       return;
     }
     say(subject, "full size");
@@ -122,7 +153,8 @@ class Verifier {
     report_.print(output_);
     for (const auto& [subject, verdict] : faulty_) describe(subject, verdict, output_);
     output_.line();
-    output_.line("{} PTX instructions on the CPU emulator in {:.1f} s", instructions_, seconds_);
+    output_.line("{:.1f} million PTX instructions on the CPU emulator in {:.1f} s",
+                 static_cast<double>(instructions_) * 1e-6, seconds_);
     output_.document()["device"] = "cpu";
     return report_.finish(output_, "verify: a kernel is wrong, or the emulator found a fault in it");
   }
@@ -166,6 +198,8 @@ void require_emulator() {}
 
 ExitCode verify_on_emulator(const EmulatedVerifyRequest& request, Output& output) {
   const SubjectRequest subject_request{request.problems, request.configs, request.pack, /*rebuild_pack=*/true};
+  if (!request.source.empty() && !(request.configs.empty() && request.pack.empty()))
+    fail(ErrorCode::invalid_argument, "source: excludes --config and --pack, since the file states its own config");
   check_subjects(subject_request, output);
   const Interrupt interrupt;
   const auto device = std::make_shared<runtime::CpuDevice>();
@@ -174,7 +208,12 @@ ExitCode verify_on_emulator(const EmulatedVerifyRequest& request, Output& output
   runtime::Builder builder(store, [] { return runtime::ptx_compiler(); });
   Subjects subjects(subject_request, device->properties(), store, builder, output);
   Verifier verifier(device, {.seeds = request.seeds, .stop = interrupt.token()}, output);
-  for (const Subject& subject : subjects.all()) verifier.verify(subject);
+  if (request.source.empty()) {
+    for (const Subject& subject : subjects.all()) verifier.verify(subject);
+  } else {
+    for (const Problem& problem : request.problems.problems(output))
+      verifier.verify(subject_of_source(request.source, problem));
+  }
   return verifier.finish();
 }
 

@@ -103,20 +103,31 @@ void CpuDevice::free(void* memory) noexcept {
   }
 }
 
+void CpuDevice::require_owned(const char* argument, const void* memory, std::size_t bytes) const {
+  if (!machine_->owns(memory, bytes))
+    fail(ErrorCode::driver, "{}: {} bytes at {} are not memory of the CPU device", argument, bytes, memory);
+}
+
 void CpuDevice::copy_to_device(void* to, const void* from_host, std::size_t bytes) {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
+  require_owned("to", to, bytes);
   std::memcpy(to, from_host, bytes);
   machine_->mark_written(to, bytes);
 }
 
 void CpuDevice::copy_to_host(void* to_host, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to_host, from, bytes);
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  require_owned("from", from, bytes);
+  std::memcpy(to_host, from, bytes);
 }
 
 void CpuDevice::copy_on_device(void* to, const void* from, std::size_t bytes, Stream) {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
+  require_owned("to", to, bytes);
+  require_owned("from", from, bytes);
   std::memmove(to, from, bytes);
   machine_->mark_written(to, bytes);
 }
@@ -124,6 +135,7 @@ void CpuDevice::copy_on_device(void* to, const void* from, std::size_t bytes, St
 void CpuDevice::fill8(void* memory, std::uint8_t value, std::size_t count, Stream) {
   if (count == 0) return;
   const std::lock_guard lock(mutex_);
+  require_owned("memory", memory, count);
   std::memset(memory, value, count);
   machine_->mark_written(memory, count);
 }
@@ -131,6 +143,7 @@ void CpuDevice::fill8(void* memory, std::uint8_t value, std::size_t count, Strea
 void CpuDevice::fill32(void* memory, std::uint32_t value, std::size_t count, Stream) {
   if (count == 0) return;
   const std::lock_guard lock(mutex_);
+  require_owned("memory", memory, count * sizeof value);
   std::fill_n(static_cast<std::uint32_t*>(memory), count, value);
   machine_->mark_written(memory, count * sizeof value);
 }

@@ -76,6 +76,8 @@ class CpuDevice : public Device {
   using ProgramPointer = std::shared_ptr<const emulator::Program>;
 
   ProgramPointer program_of(std::string_view code);
+  /// Throws Error(driver) before anything is touched; the mutex is held.
+  void require_owned(const char* argument, const void* memory, std::size_t bytes) const;
 
   const CpuDeviceOptions options_;
   const DeviceProperties properties_;

@@ -12,8 +12,9 @@ constexpr std::string_view kArchitecture = "--gpu-architecture=";
 // NVRTC takes the names that #line states for paths below the current folder. They are the templates' own names.
 void shorten_file_names(std::string& ptx) {
   std::error_code error;
-  const std::string prefix = std::filesystem::current_path(error).string() + "/";
+  std::string prefix = std::filesystem::current_path(error).string();
   if (error) return;
+  if (!prefix.ends_with('/')) prefix += '/';
   constexpr std::string_view kDirective = "\n\t.file\t";
   for (std::size_t at = 0; (at = ptx.find(kDirective, at)) != std::string::npos; ++at) {
     const std::size_t name = ptx.find('"', at) + 1;

@@ -227,6 +227,26 @@ TEST_CASE("traps, assertions and printing") {
   CHECK(contains(find(printed, FindingKind::trap).message, "assertion `word` failed in word (word:12)"));
 }
 
+TEST_CASE("a field is no wider than 512 characters, whatever is asked for") {
+  const std::unique_ptr<Machine> machine = Machine::create();
+  static char text[] = "%2000000000d|%-*d|%.2000000000f|%05.1f";
+  machine->bind(text, sizeof text, true, false);
+  const auto kernel = [](ThreadContext* c) {
+    const std::uint64_t at = kLocalWindow;
+    store(c, AddressSpace::generic, at, 1, 1);
+    store(c, AddressSpace::generic, at + 4, 2000000000, 1);
+    store(c, AddressSpace::generic, at + 8, 2, 1);
+    store(c, AddressSpace::generic, at + 16, 0.5, 1);
+    store(c, AddressSpace::generic, at + 24, 2.25, 1);
+    att_vprintf(c, reinterpret_cast<std::uintptr_t>(text), at, 2);
+  };
+  const Report printed = run(*machine, kernel, threads(1));
+  CHECK(printed.seconds < 1);
+  CHECK(printed.output.size() < 3 * 512 + 20);
+  CHECK(contains(printed.output, "1|2 "));
+  CHECK(printed.output.ends_with("|002.2"));
+}
+
 TEST_CASE("limits") {
   Launch launch = threads(64, 1000);
   launch.options.instruction_limit = 100000;

@@ -11,8 +11,8 @@ namespace attune::emulator {
 
 namespace {
 
-/// A list holds no more records than this: the oldest are forgotten. More than the threads of a block, so that no
-/// reader of shared memory is.
+/// A list that has grown to so many records starts over. More than the threads of a block, so that none of the readers
+/// of shared memory is forgotten.
 constexpr unsigned kMostRecords = 2048;
 /// From here on it is quicker to remember what adding a reader to a list gave than to walk it.
 constexpr unsigned kLongList = 4;

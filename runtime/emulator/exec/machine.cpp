@@ -29,6 +29,8 @@ constexpr std::size_t kRedZone = 256;
 constexpr std::size_t kParameterAlignment = 256;
 /// Not a number in any format: what unwritten memory holds.
 constexpr int kUnwritten = 0xFF;
+constexpr std::size_t kLargestMemory = std::size_t{1} << 46;             // so that no sum of sizes can wrap
+constexpr std::size_t kLargestShared = (1 << 24) - 1 - kSharedReserved;  // offsets are 24 bits of an address
 
 struct Memory {
   std::size_t bytes = 0;
@@ -113,7 +115,8 @@ class MachineImpl final : public Machine {
   explicit MachineImpl(const MachineOptions& options) : options_(options) {}
 
   void* allocate(std::size_t bytes) override {
-    if (bytes > options_.memory_limit - std::min(options_.memory_limit, allocated_)) {
+    const std::size_t room = std::min(options_.memory_limit, kLargestMemory);
+    if (bytes > room - std::min(room, allocated_)) {
       fail(ErrorCode::out_of_memory, "{} bytes: {} of {} are allocated", bytes, allocated_, options_.memory_limit);
     }
     Memory memory;
@@ -262,6 +265,9 @@ class MachineImpl final : public Machine {
 }  // namespace
 
 std::unique_ptr<Machine> Machine::create(const MachineOptions& options) {
+  if (options.shared_bytes_per_block > kLargestShared)
+    fail(ErrorCode::invalid_argument, "shared_bytes_per_block: {} (allowed: up to {})", options.shared_bytes_per_block,
+         kLargestShared);
   return std::make_unique<MachineImpl>(options);
 }
 

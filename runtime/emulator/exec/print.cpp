@@ -20,7 +20,7 @@ namespace attune::emulator {
 namespace {
 
 constexpr std::size_t kMaxString = 4096;
-constexpr std::size_t kMaxField = 512;  ///< of one number, whatever width it asks for
+constexpr std::int64_t kMaxField = 512;  ///< of one number, whatever width it asks for
 constexpr int kMaxArguments = 32;
 
 /// A zero-terminated string in memory that the thread may read.
@@ -70,13 +70,25 @@ struct Specification {
 };
 
 std::size_t parse(std::string_view format, std::size_t at, Arguments* arguments, Specification* specification) {
-  constexpr std::string_view kFlags = "-+ #0123456789.";
+  constexpr std::string_view kDigits = "0123456789", kFlags = "-+ #.";
+  // No field is longer than kMaxField, so no wider one is worth the time of making it.
+  const auto add_number = [&](std::int64_t number) {
+    specification->flags += fmt::format("{}", std::clamp<std::int64_t>(number, 1 - kMaxField, kMaxField - 1));
+  };
   for (; at < format.size(); ++at) {
     const char c = format[at];
-    if (kFlags.find(c) != std::string_view::npos) {
+    if (kDigits.find(c) != std::string_view::npos) {
+      const std::size_t end = std::min(format.find_first_not_of(kDigits, at), format.size());
+      if (c == '0') specification->flags += c;  // a flag, too
+      std::int64_t number = 0;
+      for (std::size_t i = at; i < end; ++i)
+        number = std::min<std::int64_t>(10 * number + (format[i] - '0'), kMaxField);
+      if (number > 0 || specification->flags.ends_with('.')) add_number(number);
+      at = end - 1;
+    } else if (kFlags.find(c) != std::string_view::npos) {
       specification->flags += c;
     } else if (c == '*') {
-      specification->flags += fmt::format("{}", static_cast<std::int32_t>(arguments->take(4)));
+      add_number(static_cast<std::int32_t>(arguments->take(4)));
     } else if (c == 'l' || c == 'j' || c == 'z' || c == 't') {
       specification->integer_bytes = 8;
     } else if (c != 'h' && c != 'L') {
@@ -90,13 +102,13 @@ std::size_t parse(std::string_view format, std::size_t at, Arguments* arguments,
 template <typename T>
 std::string formatted(const Specification& specification, const char* length, T value) {
   const std::string format = "%" + specification.flags + length + specification.conversion;
-  std::string text(kMaxField, '\0');
+  std::string text(static_cast<std::size_t>(kMaxField), '\0');
   // The format is made of known pieces; the compiler cannot see that.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   const int written = std::snprintf(text.data(), text.size(), format.c_str(), value);
 #pragma GCC diagnostic pop
-  text.resize(written < 0 ? 0 : std::min<std::size_t>(static_cast<std::size_t>(written), kMaxField - 1));
+  text.resize(written < 0 ? 0 : static_cast<std::size_t>(std::min<std::int64_t>(written, kMaxField - 1)));
   return text;
 }
 

@@ -215,12 +215,15 @@ TensorBox::TensorBox(const TensorMapDescription& map, const std::array<std::int3
     : map_(map), coordinates_(coordinates), element_bytes_(emulator::element_bytes(map.type)) {
   counts_.fill(1);
   counts_[0] = map.box[0];  // without interleaving the innermost element stride does not count
+  std::uint64_t rows = 1;   // up to 2^32
   for (std::size_t i = 1; i < static_cast<std::size_t>(map.rank); ++i) {
     counts_[i] = (map.box[i] + map.element_strides[i] - 1) / map.element_strides[i];
-    rows_ *= counts_[i];
+    rows *= counts_[i];
   }
   row_bytes_ = counts_[0] * element_bytes_;
   pitch_ = std::max(row_bytes_, swizzle_bytes(map.swizzle));
+  // A box that no shared memory holds is cut to one that none holds either, so that no size of it wraps.
+  rows_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(rows, (std::uint64_t{1} << 30) / pitch_));
 }
 
 BoxRow TensorBox::row(std::uint32_t index) const {

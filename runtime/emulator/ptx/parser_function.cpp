@@ -42,6 +42,13 @@ std::array<int, 3> Parser::triple(std::string_view what) {
   return result;
 }
 
+std::array<int, 3> Parser::block_size(const Token& directive) {
+  const std::array<int, 3> size = triple("thread count");
+  if (std::int64_t{size[0]} * size[1] * size[2] > 1024)
+    fail_at(directive.at, "{} x {} x {} threads in a block (allowed: up to 1024)", size[0], size[1], size[2]);
+  return size;
+}
+
 void Parser::function_directives() {
   for (;;) {
     if (token_.is_dot("pragma")) {
@@ -53,13 +60,13 @@ void Parser::function_directives() {
     advance();
     const std::string_view name = directive.name();
     if (name == "maxntid") {
-      function_->max_threads = triple("thread count");
+      function_->max_threads = block_size(directive);
     } else if (name == "reqntid") {
-      function_->required_threads = triple("thread count");
+      function_->required_threads = block_size(directive);
     } else if (name == "reqnctapercluster") {
       function_->required_cluster = triple("cluster size");
     } else if (name == "minnctapersm") {
-      function_->min_blocks_per_sm = static_cast<int>(integer("block count", 1, 1 << 20));
+      function_->min_blocks_per_sm = static_cast<int>(integer("block count", 1, 32));
     } else if (name == "maxnctapersm") {
       integer("block count", 1, 1 << 20);
     } else if (name == "maxnreg") {

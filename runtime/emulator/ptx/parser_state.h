@@ -94,6 +94,7 @@ class Parser {
   void function(bool is_entry, const Linkage& linkage);
   void function_directives();
   std::array<int, 3> triple(std::string_view what);
+  std::array<int, 3> block_size(const Token& directive);
   void body();
   void statement();
   void body_directive();

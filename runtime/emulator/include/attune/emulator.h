@@ -3,7 +3,8 @@
 // A Machine has memory and takes launches. Global memory is the process's own memory: allocate() returns host pointers
 // that kernels and the host both use, so no copies are needed. A launch runs in the calling thread until the grid has
 // ended, and returns a Report. Machines are independent of each other; one machine serves one thread at a time. A
-// Program is immutable and may be launched on several machines at once.
+// Program may be launched on several machines, but holds its .global and .const variables itself: what a kernel writes
+// there, the next launch of that program finds, so programs with such variables serve one thread at a time, too.
 #pragma once
 
 #include <array>
@@ -143,7 +144,7 @@ struct LaunchOptions {
 };
 
 struct MachineOptions {
-  std::size_t shared_bytes_per_block = 232448;
+  std::size_t shared_bytes_per_block = 232448;  ///< below 2^24 - 1024
   std::size_t memory_limit = std::size_t{8} << 30;  ///< of all allocations together
 };
 
