@@ -144,7 +144,7 @@ struct LaunchOptions {
 };
 
 struct MachineOptions {
-  std::size_t shared_bytes_per_block = 232448;  ///< below 2^24 - 1024
+  std::size_t shared_bytes_per_block = 232448;      ///< below 2^24 - 1024
   std::size_t memory_limit = std::size_t{8} << 30;  ///< of all allocations together
 };
 
