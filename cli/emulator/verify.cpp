@@ -61,7 +61,12 @@ Json thread_json(const emulator::ThreadPosition& t) {
 }
 
 Json position_json(const emulator::SourcePosition& at) {
-  return {{"file", at.file}, {"line", at.line}, {"ptx_line", at.ptx_line}, {"instruction", at.instruction}};
+  Json json{{"file", at.file}, {"line", at.line}, {"ptx_line", at.ptx_line}, {"instruction", at.instruction}};
+  if (!at.inlined_file.empty()) {
+    json["inlined_file"] = at.inlined_file;
+    json["inlined_line"] = at.inlined_line;
+  }
+  return json;
 }
 
 Json finding_json(const CaseFinding& found) {

@@ -380,6 +380,13 @@ TEST_CASE("source lines, sections and pragmas") {
   }
   CHECK(lines ==
         std::vector<std::string>{"-", "kernel.cu:52", "kernel.cu:52", "other.cuh:7", "other.cuh:7", "kernel.cu:60"});
+  const auto inlined = [&](std::size_t statement) {
+    const Location& at = k.locations[static_cast<std::size_t>(k.body[statement].instruction.loc)];
+    return at.inlined_file + ":" + std::to_string(at.inlined_line);
+  };
+  CHECK(inlined(1) == ":0");
+  CHECK(inlined(3) == "kernel.cu:53");
+  CHECK(inlined(5) == "kernel.cu:61");
 }
 
 struct Fault {

@@ -18,6 +18,7 @@ std::string text_of(const SourcePosition& at) {
   std::string text = at.instruction.empty() ? "the kernel" : "`" + at.instruction + "`";
   if (at.ptx_line > 0) text += fmt::format(", PTX line {}", at.ptx_line);
   if (!at.file.empty()) text += fmt::format(", {}:{}", at.file, at.line);
+  if (!at.inlined_file.empty()) text += fmt::format(" inlined at {}:{}", at.inlined_file, at.inlined_line);
   return text;
 }
 

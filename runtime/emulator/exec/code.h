@@ -104,6 +104,8 @@ struct Site {
 struct SourceLine {
   std::string file;
   int line = 0;
+  std::string inlined_file;
+  int inlined_line = 0;
 };
 
 /// A translated program. Immutable; owns the native code.

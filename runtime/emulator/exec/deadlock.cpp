@@ -24,7 +24,9 @@ std::string block_text(const Block& block) {
 std::string site_text(const ProgramImage& image, std::uint32_t site) {
   if (site >= image.sites.size()) return "";
   const SourcePosition at = image.position(site);
-  return at.file.empty() ? fmt::format(" [PTX line {}]", at.ptx_line) : fmt::format(" [{}:{}]", at.file, at.line);
+  if (at.file.empty()) return fmt::format(" [PTX line {}]", at.ptx_line);
+  if (at.inlined_file.empty()) return fmt::format(" [{}:{}]", at.file, at.line);
+  return fmt::format(" [{}:{} inlined at {}:{}]", at.file, at.line, at.inlined_file, at.inlined_line);
 }
 
 std::string missing_warps(const Block& block, const NamedBarrier& barrier) {

@@ -158,6 +158,10 @@ struct CallTargets {
 struct Location {
   std::string file;
   int line = 0;
+  std::string inlined_file;  ///< of .loc's inlined_at; empty if there is none
+  int inlined_line = 0;
+
+  bool operator==(const Location&) const = default;
 };
 
 struct Function {

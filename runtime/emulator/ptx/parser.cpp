@@ -232,8 +232,11 @@ void Parser::check_addresses() const {
 void Parser::fill_locations() {
   for (std::size_t i = 0; i < location_files_.size(); ++i) {
     for (std::size_t j = 0; j < location_files_[i].size(); ++j) {
-      const auto file = files_.find(location_files_[i][j]);
-      if (file != files_.end()) module_.functions[i].locations[j].file = file->second;
+      Location& location = module_.functions[i].locations[j];
+      const auto file = files_.find(location_files_[i][j].own);
+      if (file != files_.end()) location.file = file->second;
+      const auto inlined = files_.find(location_files_[i][j].inlined);
+      if (inlined != files_.end()) location.inlined_file = inlined->second;
     }
   }
 }

@@ -158,6 +158,8 @@ void Parser::location() {
   const int file = static_cast<int>(integer("file number", 0, 1 << 20));
   const int line = static_cast<int>(integer("line", 0, kMost));
   integer("column", 0, kMost);
+  LocationFiles numbers{file, -1};
+  int inlined_line = 0;
   while (take(',')) {
     const Position at = token_.at;
     const std::string_view what = identifier("'function_name' or 'inlined_at'");
@@ -165,18 +167,19 @@ void Parser::location() {
       identifier("a label");
       if (take('+')) integer("offset", 0, ~std::uint64_t{0});
     } else if (what == "inlined_at") {
-      integer("file number", 0, 1 << 20);
-      integer("line", 0, kMost);
+      numbers.inlined = static_cast<int>(integer("file number", 0, 1 << 20));
+      inlined_line = static_cast<int>(integer("line", 0, kMost));
       integer("column", 0, kMost);
     } else {
       fail_at(at, "expected 'function_name' or 'inlined_at', found {}", quoted(what));
     }
   }
   if (line == 0) return;  // compilers say so where an instruction belongs to no line: the last one still tells more
-  std::vector<int>& files = location_files_.back();
-  if (files.empty() || files.back() != file || function_->locations.back().line != line) {
-    files.push_back(file);
-    function_->locations.push_back({{}, line});
+  std::vector<LocationFiles>& files = location_files_.back();
+  const Location place{{}, line, {}, inlined_line};
+  if (files.empty() || files.back() != numbers || function_->locations.back() != place) {
+    files.push_back(numbers);
+    function_->locations.push_back(place);
   }
   location_ = static_cast<int>(files.size()) - 1;
 }

@@ -126,7 +126,11 @@ class Parser {
   std::unordered_map<std::string_view, GlobalName> globals_;
   std::unordered_map<int, std::string> files_;
   /// File numbers of each function's locations, since .file may stand after its use.
-  std::vector<std::vector<int>> location_files_;
+  struct LocationFiles {
+    int own, inlined;  ///< inlined: -1 if there is none
+    bool operator==(const LocationFiles&) const = default;
+  };
+  std::vector<std::vector<LocationFiles>> location_files_;
   std::uint64_t initial_bytes_ = 0;
 
   // Of the function that is being parsed.

@@ -149,7 +149,7 @@ std::uint32_t ModuleTranslator::add_site(const ptx::Instruction& instruction, st
 std::size_t ModuleTranslator::add_locations(const ptx::Function& function) {
   const std::size_t first = image_->locations.size();
   for (const ptx::Location& location : function.locations) {
-    image_->locations.push_back({location.file, location.line});
+    image_->locations.push_back({location.file, location.line, location.inlined_file, location.inlined_line});
   }
   return first;
 }

@@ -66,6 +66,8 @@ SourcePosition ProgramImage::position(std::uint32_t site) const {
     const SourceLine& line = locations[static_cast<std::size_t>(at.location)];
     result.file = line.file;
     result.line = line.line;
+    result.inlined_file = line.inlined_file;
+    result.inlined_line = line.inlined_line;
   }
   return result;
 }

@@ -50,6 +50,8 @@ struct SourcePosition {
   std::string instruction;  ///< its text, blanks squeezed, long operand lists shortened
   std::string file;         ///< of the CUDA source, where the PTX has .loc lines; else empty
   int line = 0;
+  std::string inlined_file;  ///< where the function that holds this line was inlined; empty if it was not
+  int inlined_line = 0;
 };
 
 struct ThreadPosition {
