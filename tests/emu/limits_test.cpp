@@ -7,25 +7,11 @@
 #include <string>
 
 #include "runtime/emulator/exec/tensor_map.h"
+#include "tests/emu/refusal.h"
 
 using namespace attune;
 using namespace attune::emulator;
-
-namespace {
-
-template <typename Function>
-std::string refusal(ErrorCode code, Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL_CHECK("not refused");
-  return {};
-}
-
-}  // namespace
+using attune::emulator::tests::refusal;
 
 TEST_CASE("limits: allocations whose end would wrap") {
   MachineOptions options;

@@ -1,27 +1,13 @@
 // Memory, launches and reports of the machine.
 
-#include <attune/error.h>
-
 #include "tests/emu/native_kernel.h"
+#include "tests/emu/refusal.h"
 
 using namespace attune;
 using namespace attune::emulator;
 using namespace attune::emulator::tests;
 
 namespace {
-
-/// The message of the error that a call throws.
-template <typename Function>
-std::string refusal(ErrorCode code, Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL_CHECK("not refused");
-  return {};
-}
 
 void nothing(ThreadContext*) {}
 
