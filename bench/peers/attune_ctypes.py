@@ -194,7 +194,7 @@ class Runtime:
         check_pointers=False,
         on_warning=None,
     ):
-        self.library = library
+        self.lib = library
         options = library.init(RuntimeOptions)
         options.device = device
         options.use_cache = use_cache
@@ -214,25 +214,25 @@ class Runtime:
         self.close = weakref.finalize(self, library.attune_runtime_destroy, handle)
 
     def plan(self, problem, on_miss="heuristic", tune_seconds=None, stream=None):
-        options = self.library.init(PlanOptions)
+        options = self.lib.init(PlanOptions)
         options.on_miss = MISS_POLICIES[on_miss]
         if tune_seconds is not None:
             options.tune_seconds = tune_seconds
         if stream is not None:
             options.has_stream, options.stream = 1, stream
         handle = c_void_p()
-        self.library.check(
-            self.library.attune_plan_create(
-                self._handle, byref(self.library.problem(problem)), byref(options), byref(handle)
+        self.lib.check(
+            self.lib.attune_plan_create(
+                self._handle, byref(self.lib.problem(problem)), byref(options), byref(handle)
             )
         )
         return Plan(self, handle)
 
     def plan_with_config(self, problem, config):
         handle = c_void_p()
-        self.library.check(
-            self.library.attune_plan_with_config(
-                self._handle, byref(self.library.problem(problem)), config.encode(), byref(handle)
+        self.lib.check(
+            self.lib.attune_plan_with_config(
+                self._handle, byref(self.lib.problem(problem)), config.encode(), byref(handle)
             )
         )
         return Plan(self, handle)
@@ -243,12 +243,12 @@ class Plan:
 
     def __init__(self, runtime, handle):
         self._runtime, self._handle = runtime, handle
-        self.library = runtime.library
-        self.close = weakref.finalize(self, self.library.attune_plan_destroy, handle)
+        self.lib = runtime.lib
+        self.close = weakref.finalize(self, self.lib.attune_plan_destroy, handle)
 
     def bind(self, q, k, v, o, lse=None, scale=0.0, stream=0):
         """A function without arguments that launches on these tensors, with as little Python as can be."""
-        args = self.library.init(ForwardArgs)
+        args = self.lib.init(ForwardArgs)
         for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)):
             batch, row, head, dim = tensor.stride()
             if dim != 1:
@@ -258,27 +258,27 @@ class Plan:
         if lse is not None:
             args.lse = lse.data_ptr()
         args.scale, args.stream = scale, stream
-        launch, handle, reference = self.library.attune_plan_launch, self._handle, byref(args)
+        launch, handle, reference = self.lib.attune_plan_launch, self._handle, byref(args)
 
         def call():
             status = launch(handle, reference)
             if status:
-                self.library.check(status)
+                self.lib.check(status)
 
         call.tensors = (q, k, v, o, lse)  # their memory must live as long as the function
         return call
 
     def workspace_bytes(self):
         size = c_size_t()
-        self.library.check(self.library.attune_plan_workspace_bytes(self._handle, byref(size)))
+        self.lib.check(self.lib.attune_plan_workspace_bytes(self._handle, byref(size)))
         return size.value
 
     def info(self, what):
         """One of INFOS, as text."""
         size = c_size_t()
-        self.library.check(self.library.attune_plan_info(self._handle, INFOS[what], None, 0, byref(size)))
+        self.lib.check(self.lib.attune_plan_info(self._handle, INFOS[what], None, 0, byref(size)))
         text = ctypes.create_string_buffer(size.value + 1)
-        self.library.check(
-            self.library.attune_plan_info(self._handle, INFOS[what], text, size.value + 1, byref(size))
+        self.lib.check(
+            self.lib.attune_plan_info(self._handle, INFOS[what], text, size.value + 1, byref(size))
         )
         return text.value.decode()

@@ -251,7 +251,7 @@ def main():
     fa3 = peers.Fa3Table(args.fa3_table)
     cells, runtime = prepare(args, wanted(args))
     nvml = environment.open_nvml()
-    described = environment.describe(args, runtime.library, nvml)
+    described = environment.describe(args, runtime.lib, nvml)
     print(f"prepared {len(cells)} problems in {time.monotonic() - begin:.0f} s", file=sys.stderr)
     unmeasured = False
     for mode in MODES:

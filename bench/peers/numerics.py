@@ -296,7 +296,7 @@ def main():
     print(f"{len(made)} plans in {time.monotonic() - begin:.0f} s", file=sys.stderr)
     peer = Peer(args.peer)
     done = run_cases(listed, made, names, peer, begin + args.budget)
-    described = environment.describe(args, runtime.library, environment.open_nvml())
+    described = environment.describe(args, runtime.lib, environment.open_nvml())
     refused = {name: plans.refusals(made, name) for name in names}
     document = numerics_results.write(args, names, done, len(listed), refused, peer.refusals, described)
     if document["failures"]:
