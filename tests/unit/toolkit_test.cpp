@@ -45,7 +45,7 @@ class Sandbox {
   void set(const char* variable, const fs::path& value) const { setenv(variable, value.c_str(), 1); }
 
   // Makes empty libraries <folder>/libnvrtc.so.<soname> and its builtins of this version.
-  fs::path library(const char* folder, const std::string& soname, const std::string& version) const {
+  fs::path add_library(const char* folder, const std::string& soname, const std::string& version) const {
     fs::create_directories(root_ / folder);
     std::ofstream(root_ / folder / ("libnvrtc-builtins.so." + version));
     const fs::path path = root_ / folder / ("libnvrtc.so." + soname);
@@ -76,7 +76,7 @@ using Paths = std::vector<fs::path>;
 
 TEST_CASE("toolkit: ATTUNE_NVRTC is the only candidate, whether it exists or not") {
   const Sandbox sandbox;
-  sandbox.library("cuda/lib64", "13", "13.0");
+  sandbox.add_library("cuda/lib64", "13", "13.0");
   sandbox.set("ATTUNE_NVRTC", "/nowhere/libnvrtc.so.13");
   const auto found = sandbox.find();
   REQUIRE(found.size() == 1);
@@ -86,17 +86,17 @@ TEST_CASE("toolkit: ATTUNE_NVRTC is the only candidate, whether it exists or not
 
 TEST_CASE("toolkit: CUDA_HOME comes first, then installed toolkits, the newest first") {
   const Sandbox sandbox;
-  const fs::path v12_8 = sandbox.library("cuda-12.8/lib64", "12", "12.8.93");
-  const fs::path v12_9 = sandbox.library("cuda-12.9/lib64", "12", "12.9");
-  const fs::path v12_10 = sandbox.library("cuda-12.10/lib", "12", "12.10");
-  const fs::path home = sandbox.library("opt/cuda/lib64", "13", "13.0");
+  const fs::path v12_8 = sandbox.add_library("cuda-12.8/lib64", "12", "12.8.93");
+  const fs::path v12_9 = sandbox.add_library("cuda-12.9/lib64", "12", "12.9");
+  const fs::path v12_10 = sandbox.add_library("cuda-12.10/lib", "12", "12.10");
+  const fs::path home = sandbox.add_library("opt/cuda/lib64", "13", "13.0");
   sandbox.set("CUDA_HOME", sandbox / "opt/cuda");
   CHECK(sandbox.installed() == Paths{home, v12_10, v12_9, v12_8});
 }
 
 TEST_CASE("toolkit: the same library by two paths is one candidate") {
   const Sandbox sandbox;
-  sandbox.library("cuda-13.0/lib64", "13", "13.0");
+  sandbox.add_library("cuda-13.0/lib64", "13", "13.0");
   fs::create_directory_symlink("cuda-13.0", sandbox / "cuda");
   sandbox.set("CUDA_HOME", sandbox / "cuda-13.0");
   CHECK(sandbox.installed() == Paths{sandbox / "cuda-13.0/lib64/libnvrtc.so.13"});
@@ -104,19 +104,19 @@ TEST_CASE("toolkit: the same library by two paths is one candidate") {
 
 TEST_CASE("toolkit: what is older than 12.8 or does not tell its version is left out") {
   const Sandbox sandbox;
-  sandbox.library("cuda-12.4/lib64", "12", "12.4");
-  sandbox.library("cuda-11.8/lib64", "11.2", "11.8");
+  sandbox.add_library("cuda-12.4/lib64", "12", "12.4");
+  sandbox.add_library("cuda-11.8/lib64", "11.2", "11.8");
   fs::create_directories(sandbox / "cuda-14.0/lib64");
   std::ofstream(sandbox / "cuda-14.0/lib64/libnvrtc.so.14");
-  sandbox.library("cuda-broken/lib64", "x", "y");
+  sandbox.add_library("cuda-broken/lib64", "x", "y");
   std::ofstream(sandbox / "cuda");
   CHECK(sandbox.installed().empty());
 }
 
 TEST_CASE("toolkit: the soname is preferred to longer names, and other libraries are no candidates") {
   const Sandbox sandbox;
-  const fs::path soname = sandbox.library("cuda/lib64", "12", "12.8.93");
-  sandbox.library("cuda/lib64", "12.8.93", "12.8");
+  const fs::path soname = sandbox.add_library("cuda/lib64", "12", "12.8.93");
+  sandbox.add_library("cuda/lib64", "12.8.93", "12.8");
   std::ofstream(sandbox / "cuda/lib64/libnvrtc.alt.so.12");
   std::ofstream(sandbox / "cuda/lib64/libnvrtc.so");
   CHECK(sandbox.installed() == Paths{soname});
@@ -124,9 +124,9 @@ TEST_CASE("toolkit: the soname is preferred to longer names, and other libraries
 
 TEST_CASE("toolkit: wheels are found below ATTUNE_TOOLKIT_DIR and the user's data folder") {
   const Sandbox sandbox;
-  const fs::path own = sandbox.library("own/nvidia/cu13/lib", "13", "13.0");
-  const fs::path home = sandbox.library("home/.local/share/attune/toolkit/nvidia/cu13/lib", "13", "13.0");
-  const fs::path data = sandbox.library("data/attune/toolkit/nvidia/cuda_nvrtc/lib", "12", "12.8");
+  const fs::path own = sandbox.add_library("own/nvidia/cu13/lib", "13", "13.0");
+  const fs::path home = sandbox.add_library("home/.local/share/attune/toolkit/nvidia/cu13/lib", "13", "13.0");
+  const fs::path data = sandbox.add_library("data/attune/toolkit/nvidia/cuda_nvrtc/lib", "12", "12.8");
   sandbox.set("HOME", sandbox / "home");
   auto wheels = sandbox.of("wheels");
   REQUIRE(wheels.size() >= 1);
@@ -143,7 +143,7 @@ TEST_CASE("toolkit: wheels are found below ATTUNE_TOOLKIT_DIR and the user's dat
 
 TEST_CASE("toolkit: the dynamic loader comes last, the newer soname first") {
   const Sandbox sandbox;
-  const fs::path installed = sandbox.library("cuda/lib64", "13", "13.0");
+  const fs::path installed = sandbox.add_library("cuda/lib64", "13", "13.0");
   const auto found = sandbox.find();
   REQUIRE(found.size() >= 3);
   CHECK(found.front().nvrtc_library == installed);
