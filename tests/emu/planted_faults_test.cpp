@@ -1,5 +1,7 @@
 // Faults that are planted on purpose must be found and named, and the kernels without them must be clean.
-// ATTUNE_FAULT_TABLE=<file> writes what was found as a Markdown table.
+// ATTUNE_FAULT_TABLE=<file> writes what was found as a Markdown table, with what a GPU made of the faults if
+// ATTUNE_FAULT_DEVICE=<file> names the results of faults/on_device.py. ATTUNE_FAULT_DUMP=<folder> writes what that
+// script takes.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <regex>
@@ -16,13 +19,15 @@
 
 #include "runtime/compiler.h"
 #include "tests/emu/faults/attention_faults.h"
+#include "tests/emu/faults/device_cases.h"
+#include "tests/emu/faults/device_results.h"
 #include "tests/emu/faults/small_faults.h"
 
 namespace attune::emulator {
 namespace {
 
 constexpr std::uint64_t kSeeds[] = {0, 1, 2, 3};
-/// Of bf16 attention; an element that went wrong is off by some tenths.
+/// Of bf16 attention and its LSE; an element that went wrong is off by some tenths.
 constexpr double kTolerance = 0.03;
 
 std::string read_file(const std::filesystem::path& path) {
@@ -91,15 +96,24 @@ Outcome judge(const Report& report, bool wrong_output, const Expectation& expect
 void record(const std::string& kernel, const std::string& fault, const Outcome& outcome, std::size_t seeds) {
   const char* file = std::getenv("ATTUNE_FAULT_TABLE");
   if (!file) return;
+  const char* device_file = std::getenv("ATTUNE_FAULT_DEVICE");
+  static const auto device =
+      device_file ? std::make_unique<const DeviceResults>(std::filesystem::path(device_file)) : nullptr;
   std::ofstream out(file, std::ios::app);
-  if (out.tellp() == 0)
-    out << "| kernel | planted fault | found as | with seeds | what the report says |\n|---|---|---|---|---|\n";
+  if (out.tellp() == 0) {
+    if (device) out << device->summary() << "\n\n";
+    out << "| kernel | planted fault | found as | with seeds |"
+        << (device ? fmt::format(" on an {} | compute-sanitizer |", device->gpu()) : "")
+        << " what the report says |\n|---|---|---|---|" << (device ? "---|---|" : "") << "---|\n";
+  }
   // What depends on the machine is left out.
   std::string message = std::regex_replace(outcome.message, std::regex("address 0x[0-9a-f]{9,}"), "address");
   message = std::regex_replace(message, std::regex(R"(\[/[^\]]*/([^/\]]+/[^/\]]+/[^/\]]+)\])"), "[$1]");
   for (std::size_t at = 0; (at = message.find('|', at)) != std::string::npos; at += 2) message.insert(at, "\\");
-  out << fmt::format("| {} | {} | `{}` | {} of {} | {} |\n", kernel, fault, outcome.text, seeds, std::size(kSeeds),
-                     message);
+  const std::string columns =
+      device ? fmt::format(" {} | {} |", device->device(kernel, fault), device->sanitizer(kernel, fault)) : "";
+  out << fmt::format("| {} | {} | `{}` | {} of {} |{} {} |\n", kernel, fault, outcome.text, seeds, std::size(kSeeds),
+                     columns, message);
 }
 
 /// Judges the launches of all seeds.
@@ -124,6 +138,10 @@ void expect(const std::string& kernel, const std::string& fault, const Expectati
   if (expected.seeds == Seeds::every) CHECK(seeds == std::size(kSeeds));
   if (expected.seeds == Seeds::others) CHECK(clean == 0);
   record(kernel, fault, found, seeds);
+}
+
+std::string name_of(const Expectation& expected) {
+  return expected.kind ? finding_kind_name(*expected.kind) : "wrong output";
 }
 
 struct AttentionKernel {
@@ -158,29 +176,105 @@ AttentionRun run(const AttentionKernel& kernel, const Program& program, std::uin
   return run_attention(program, kernel.emitted.shape, kernel.problem, kernel.base->workers, options_of(seed), edits);
 }
 
+/// What a launch of a small kernel takes; `out` is unwritten, and NaN.
+struct SmallLaunch {
+  static constexpr std::size_t kFloats = 1024, kFlags = 16;
+  float* in = nullptr;
+  float* out = nullptr;
+  unsigned* flags = nullptr;
+  LaunchOptions options;
+};
+
+SmallLaunch prepare_small(Machine* machine, const SmallKernel& kernel, std::uint64_t seed) {
+  SmallLaunch launch;
+  launch.in = static_cast<float*>(machine->allocate(SmallLaunch::kFloats * sizeof(float)));
+  for (std::size_t i = 0; i < SmallLaunch::kFloats; ++i) launch.in[i] = static_cast<float>(i % 7);
+  machine->mark_written(launch.in, SmallLaunch::kFloats * sizeof(float));
+  launch.out = static_cast<float*>(machine->allocate(SmallLaunch::kFloats * sizeof(float)));
+  std::fill_n(launch.out, SmallLaunch::kFloats, std::numeric_limits<float>::quiet_NaN());
+  launch.flags = static_cast<unsigned*>(machine->allocate(SmallLaunch::kFlags * sizeof(unsigned)));
+  std::fill_n(launch.flags, SmallLaunch::kFlags, 0u);
+  machine->mark_written(launch.flags, SmallLaunch::kFlags * sizeof(unsigned));
+  launch.options = options_of(seed);
+  launch.options.grid.x = kernel.grid;
+  launch.options.block.x = kernel.block;
+  launch.options.cluster.x = kernel.cluster;
+  return launch;
+}
+
+Report run_small(Machine* machine, const Program& program, SmallLaunch launch) {
+  void* arguments[] = {&launch.in, &launch.out, &launch.flags};
+  return machine->launch(program, "kernel", launch.options, arguments);
+}
+
 Report run_small(const SmallKernel& kernel, const Program& program, std::uint64_t seed) {
-  constexpr std::size_t kBytes = 4096, kFlags = 64;
   const std::unique_ptr<Machine> machine = Machine::create();
-  auto* in = static_cast<float*>(machine->allocate(kBytes));
-  for (std::size_t i = 0; i < kBytes / 4; ++i) in[i] = static_cast<float>(i % 7);
-  machine->mark_written(in, kBytes);
-  void* out = machine->allocate(kBytes);
-  void* flags = machine->allocate(kFlags);
-  std::fill_n(static_cast<unsigned*>(flags), kFlags / 4, 0u);
-  machine->mark_written(flags, kFlags);
-  LaunchOptions options = options_of(seed);
-  options.grid.x = kernel.grid;
-  options.block.x = kernel.block;
-  options.cluster.x = kernel.cluster;
-  void* arguments[] = {&in, &out, &flags};
-  return machine->launch(program, "kernel", options, arguments);
+  return run_small(machine.get(), program, prepare_small(machine.get(), kernel, seed));
 }
 
 const SmallKernel& small_kernel(const std::string& file) {
   return *std::ranges::find(small_kernels(), file, &SmallKernel::file);
 }
 
+void add_attention_cases(DeviceCases* cases) {
+  const auto add = [&](const AttentionKernel& kernel, const LaunchEdits& edits, const std::string& fault,
+                       const std::string& emulator, const std::string& source) {
+    const std::unique_ptr<Machine> machine = Machine::create();
+    const codegen::LaunchShape& shape = kernel.emitted.shape;
+    const AttentionLaunch launch = prepare_attention(machine.get(), shape, kernel.problem, kernel.base->workers, edits);
+    const std::string& name = kernel.base->name;
+    cases->add(
+        name, fault, emulator, source, {},
+        device_launch(cases->folder(), name, shape.entry, launch, expected_output(kernel.problem, launch), kTolerance));
+  };
+  for (const AttentionBase& base : attention_bases())
+    add(attention_kernel(base.name), {}, "", "nothing", attention_kernel(base.name).emitted.source);
+  for (const AttentionFault& fault : attention_faults()) {
+    const AttentionKernel& kernel = attention_kernel(fault.base);
+    add(kernel, fault.launch, fault.name, name_of(fault.expected),
+        replaced(kernel.emitted.source, fault.find, fault.times, fault.replace));
+  }
+}
+
+/// What a small kernel without its faults writes is what the emulator says that it writes.
+void add_small_cases(DeviceCases* cases) {
+  std::map<std::string, std::vector<float>> outputs;
+  const auto add = [&](const SmallKernel& kernel, int fault, const std::string& name, const std::string& emulator,
+                       std::size_t compared) {
+    const std::unique_ptr<Machine> machine = Machine::create();
+    const SmallLaunch launch = prepare_small(machine.get(), kernel, 0);
+    std::vector<float> expected = outputs.at(kernel.file);
+    std::fill(expected.begin() + static_cast<std::ptrdiff_t>(compared), expected.end(),
+              std::numeric_limits<float>::quiet_NaN());
+    DeviceLaunch device(cases->folder(), fmt::format("{}-{}", kernel.file, fault), "kernel", launch.options);
+    device.input("in", launch.in, SmallLaunch::kFloats * sizeof(float));
+    device.output("out", launch.out, "f32", expected, 0);
+    device.input("flags", launch.flags, SmallLaunch::kFlags * sizeof(unsigned));
+    for (const void* pointer : {static_cast<const void*>(launch.in), static_cast<const void*>(launch.out),
+                                static_cast<const void*>(launch.flags)})
+      device.pointer(pointer);
+    cases->add(kernel.file, name, emulator, small_source(kernel.file), {fmt::format("FAULT={}", fault)}, device);
+  };
+  for (const SmallKernel& kernel : small_kernels()) {
+    const std::unique_ptr<Machine> machine = Machine::create();
+    const SmallLaunch launch = prepare_small(machine.get(), kernel, 0);
+    CHECK(run_small(machine.get(), *Program::load(ptx_of(small_source(kernel.file), {"FAULT=0"})), launch).clean());
+    outputs[kernel.file].assign(launch.out, launch.out + SmallLaunch::kFloats);
+    add(kernel, 0, "", "nothing", SmallLaunch::kFloats);
+  }
+  for (const SmallFault& fault : small_faults())
+    add(small_kernel(fault.file), fault.number, fault.name, name_of(fault.expected), fault.compared);
+}
+
 }  // namespace
+
+TEST_CASE("planted faults are written for a device" * doctest::skip(std::getenv("ATTUNE_FAULT_DUMP") == nullptr)) {
+  REQUIRE(nvrtc_is_here());
+  DeviceCases cases(std::getenv("ATTUNE_FAULT_DUMP"));
+  add_attention_cases(&cases);
+  add_small_cases(&cases);
+  cases.finish();
+}
 
 TEST_CASE("attention kernels as emitted are clean and right") {
   if (!nvrtc_is_here()) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -58,8 +59,8 @@ inline Tensor make_tensor(Machine* machine, const Problem& problem, Operand oper
   return t;
 }
 
-inline TensorMap map_of(const Problem& problem, const codegen::LaunchShape& shape, Operand operand,
-                        const Tensor& tensor, Swizzle swizzle) {
+inline TensorMapDescription map_of(const Problem& problem, const codegen::LaunchShape& shape, Operand operand,
+                                   const Tensor& tensor, Swizzle swizzle) {
   const runtime::TensorMapGeometry g = runtime::geometry(problem, shape, operand, tensor.strides);
   TensorMapDescription d;
   d.type = TensorType::bf16;
@@ -70,38 +71,7 @@ inline TensorMap map_of(const Problem& problem, const codegen::LaunchShape& shap
   d.box = {64, g.box_rows, 1, 1};
   d.element_strides = {1, 1, 1, 1, 1};
   d.swizzle = swizzle;
-  return encode_tensor_map(d);
-}
-
-inline double worst_error(const Problem& problem, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                          double scale) {
-  double worst = 0;
-  std::vector<double> p(static_cast<std::size_t>(problem.seqlen_k));
-  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
-    for (std::int64_t head = 0; head < problem.heads; ++head) {
-      const std::int64_t kv_head = head / (problem.heads / problem.heads_kv);
-      for (std::int64_t row = 0; row < problem.seqlen_q; ++row) {
-        const std::int64_t keys = problem.causal
-                                      ? std::min(problem.seqlen_k, row + 1 + problem.seqlen_k - problem.seqlen_q)
-                                      : problem.seqlen_k;
-        double sum = 0;
-        for (std::int64_t key = 0; key < keys; ++key) {
-          double dot = 0;
-          for (int c = 0; c < problem.head_dim; ++c)
-            dot += static_cast<double>(q.at(batch, head, row, c)) * static_cast<double>(k.at(batch, kv_head, key, c));
-          sum += p[static_cast<std::size_t>(key)] = std::exp(dot * scale);
-        }
-        for (int c = 0; c < problem.head_dim_v; ++c) {
-          double value = 0;
-          for (std::int64_t key = 0; key < keys; ++key)
-            value += p[static_cast<std::size_t>(key)] * static_cast<double>(v.at(batch, kv_head, key, c));
-          const double error = std::abs(static_cast<double>(o.at(batch, head, row, c)) - (keys > 0 ? value / sum : 0));
-          worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
-        }
-      }
-    }
-  }
-  return worst;
+  return d;
 }
 
 /// How a launch differs from the one that the kernel was made for.
@@ -110,34 +80,42 @@ struct LaunchEdits {
   bool no_swizzle = false;  ///< of K's tensor map
 };
 
-struct AttentionRun {
-  Report report;
-  double worst = 0;  ///< largest error of O; NaN counts as infinite
+/// What a launch takes: memory of a machine, unwritten where the kernel is to write, and all arguments.
+struct AttentionLaunch {
+  Tensor q, k, v, o;
+  std::size_t lse_elements = 0;
+  std::array<TensorMapDescription, 4> maps;  ///< of Q, K, V, O
+  codegen::ForwardParams params;
+  LaunchOptions options;  ///< grid, block and shared memory
 };
 
-/// With `workers` blocks. O and LSE are unwritten.
-inline AttentionRun run_attention(const Program& program, const codegen::LaunchShape& shape, const Problem& problem,
-                                  int workers, const LaunchOptions& options, const LaunchEdits& edits = {}) {
-  const std::unique_ptr<Machine> machine = Machine::create();
-  const Tensor q = make_tensor(machine.get(), problem, Operand::q), k = make_tensor(machine.get(), problem, Operand::k),
-               v = make_tensor(machine.get(), problem, Operand::v), o = make_tensor(machine.get(), problem, Operand::o);
+/// With `workers` blocks.
+inline AttentionLaunch prepare_attention(Machine* machine, const codegen::LaunchShape& shape, const Problem& problem,
+                                         int workers, const LaunchEdits& edits = {}) {
+  AttentionLaunch launch;
+  launch.q = make_tensor(machine, problem, Operand::q);
+  launch.k = make_tensor(machine, problem, Operand::k);
+  launch.v = make_tensor(machine, problem, Operand::v);
+  launch.o = make_tensor(machine, problem, Operand::o);
   codegen::LaunchShape boxes = shape;
   if (edits.kv_box_rows > 0) boxes.kv_box_rows = edits.kv_box_rows;
-  TensorMap map_q = map_of(problem, boxes, Operand::q, q, Swizzle::bytes128);
-  TensorMap map_k = map_of(problem, boxes, Operand::k, k, edits.no_swizzle ? Swizzle::none : Swizzle::bytes128);
-  TensorMap map_v = map_of(problem, boxes, Operand::v, v, Swizzle::bytes128);
-  TensorMap map_o = map_of(problem, boxes, Operand::o, o, Swizzle::bytes128);
+  const Swizzle swizzle_k = edits.no_swizzle ? Swizzle::none : Swizzle::bytes128;
+  launch.maps = {map_of(problem, boxes, Operand::q, launch.q, Swizzle::bytes128),
+                 map_of(problem, boxes, Operand::k, launch.k, swizzle_k),
+                 map_of(problem, boxes, Operand::v, launch.v, Swizzle::bytes128),
+                 map_of(problem, boxes, Operand::o, launch.o, Swizzle::bytes128)};
 
-  codegen::ForwardParams params;
-  params.lse = static_cast<float*>(
-      machine->allocate(static_cast<std::size_t>(problem.batch * problem.heads * problem.seqlen_q) * 4));
+  codegen::ForwardParams& params = launch.params;
+  launch.lse_elements = static_cast<std::size_t>(problem.batch * problem.heads * problem.seqlen_q);
+  params.lse = static_cast<float*>(machine->allocate(launch.lse_elements * sizeof(float)));
+  std::fill_n(params.lse, launch.lse_elements, std::numeric_limits<float>::quiet_NaN());
   params.counter = static_cast<unsigned*>(machine->allocate(8));
   params.counter[0] = params.counter[1] = 0;
   machine->mark_written(params.counter, 8);
-  params.o = o.data;
-  params.o_batch = o.strides.batch;
-  params.o_head = o.strides.head;
-  params.o_row = o.strides.row;
+  params.o = launch.o.data;
+  params.o_batch = launch.o.strides.batch;
+  params.o_head = launch.o.strides.head;
+  params.o_row = launch.o.strides.row;
   params.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
   params.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
   params.heads = problem.heads;
@@ -149,23 +127,102 @@ inline AttentionRun run_attention(const Program& program, const codegen::LaunchS
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim)));
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 
-  LaunchOptions launch = options;
-  launch.grid = {static_cast<unsigned>(workers), 1, 1};
-  launch.block = {static_cast<unsigned>(shape.threads), 1, 1};
-  launch.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
-  void* arguments[] = {&map_q, &map_k, &map_v, &map_o, &params};
+  launch.options.grid = {static_cast<unsigned>(workers), 1, 1};
+  launch.options.block = {static_cast<unsigned>(shape.threads), 1, 1};
+  launch.options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
+  return launch;
+}
+
+/// What a kernel has to write, computed in double.
+struct AttentionOutput {
+  std::vector<double> o;    ///< as O lies in memory
+  std::vector<double> lse;  ///< [batch, heads, seqlen_q]
+};
+
+inline AttentionOutput expected_output(const Problem& problem, const AttentionLaunch& launch) {
+  AttentionOutput output;
+  output.o.resize(launch.o.elements());
+  std::vector<double> p(static_cast<std::size_t>(problem.seqlen_k));
+  const double scale = static_cast<double>(launch.params.scale);
+  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+    for (std::int64_t head = 0; head < problem.heads; ++head) {
+      const std::int64_t kv_head = head / (problem.heads / problem.heads_kv);
+      for (std::int64_t row = 0; row < problem.seqlen_q; ++row) {
+        const std::int64_t keys = problem.causal
+                                      ? std::min(problem.seqlen_k, row + 1 + problem.seqlen_k - problem.seqlen_q)
+                                      : problem.seqlen_k;
+        double sum = 0;
+        for (std::int64_t key = 0; key < keys; ++key) {
+          double dot = 0;
+          for (int c = 0; c < problem.head_dim; ++c)
+            dot += static_cast<double>(launch.q.at(batch, head, row, c)) *
+                   static_cast<double>(launch.k.at(batch, kv_head, key, c));
+          sum += p[static_cast<std::size_t>(key)] = std::exp(dot * scale);
+        }
+        output.lse.push_back(std::log(sum));
+        const Strides& strides = launch.o.strides;
+        double* const o = output.o.data() + batch * strides.batch + head * strides.head + row * strides.row;
+        for (int c = 0; c < problem.head_dim_v; ++c) {
+          double value = 0;
+          for (std::int64_t key = 0; key < keys; ++key)
+            value += p[static_cast<std::size_t>(key)] * static_cast<double>(launch.v.at(batch, kv_head, key, c));
+          o[c] = keys > 0 ? value / sum : 0;
+        }
+      }
+    }
+  }
+  return output;
+}
+
+/// Largest error of O and LSE; NaN counts as infinite.
+inline double worst_error(const AttentionLaunch& launch, const AttentionOutput& expected) {
+  double worst = 0;
+  const auto compare = [&](double value, double right) {
+    const double error = value == right ? 0 : std::abs(value - right);
+    worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
+  };
+  for (std::size_t i = 0; i < expected.o.size(); ++i)
+    compare(static_cast<double>(to_float(launch.o.data[i])), expected.o[i]);
+  for (std::size_t i = 0; i < expected.lse.size(); ++i)
+    compare(static_cast<double>(launch.params.lse[i]), expected.lse[i]);
+  return worst;
+}
+
+struct AttentionRun {
+  Report report;
+  double worst = 0;  ///< as worst_error() has it
+};
+
+/// With `workers` blocks.
+inline AttentionRun run_attention(const Program& program, const codegen::LaunchShape& shape, const Problem& problem,
+                                  int workers, const LaunchOptions& options, const LaunchEdits& edits = {}) {
+  const std::unique_ptr<Machine> machine = Machine::create();
+  AttentionLaunch launch = prepare_attention(machine.get(), shape, problem, workers, edits);
+  LaunchOptions all = options;
+  all.grid = launch.options.grid;
+  all.block = launch.options.block;
+  all.dynamic_shared_bytes = launch.options.dynamic_shared_bytes;
+  std::array<TensorMap, 4> maps;
+  std::ranges::transform(launch.maps, maps.begin(), encode_tensor_map);
+  void* arguments[] = {&maps[0], &maps[1], &maps[2], &maps[3], &launch.params};
   AttentionRun run;
-  run.report = machine->launch(program, shape.entry, launch, arguments);
-  run.worst = worst_error(problem, q, k, v, o, static_cast<double>(params.scale));
+  run.report = machine->launch(program, shape.entry, all, arguments);
+  run.worst = worst_error(launch, expected_output(problem, launch));
   return run;
 }
 
-/// The PTX of a CUDA source, by NVRTC, with the lines of the source.
-inline std::string ptx_of(const std::string& source, const std::vector<std::string>& definitions = {}) {
-  std::vector<std::string> options{"--gpu-architecture=compute_90a", "--std=c++17", "-default-device",
+/// Of the kernels, with the lines of their source.
+inline std::vector<std::string> compile_options(const std::string& architecture,
+                                                const std::vector<std::string>& definitions) {
+  std::vector<std::string> options{"--gpu-architecture=" + architecture, "--std=c++17", "-default-device",
                                    "--generate-line-info"};
   for (const std::string& definition : definitions) options.push_back("-D" + definition);
-  return runtime::Compiler::get()->compile(source, options, true).ptx;
+  return options;
+}
+
+/// The PTX of a CUDA source, by NVRTC.
+inline std::string ptx_of(const std::string& source, const std::vector<std::string>& definitions = {}) {
+  return runtime::Compiler::get()->compile(source, compile_options("compute_90a", definitions), true).ptx;
 }
 
 }  // namespace attune::emulator

@@ -1,6 +1,7 @@
 // A planted fault: what is broken, and what the emulator has to say about it.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -41,6 +42,7 @@ struct SmallFault {
   std::string file;
   int number;
   Expectation expected;
+  std::size_t compared = 1024;  ///< floats of the output, from the first, that are as without the fault
 };
 
 }  // namespace attune::emulator

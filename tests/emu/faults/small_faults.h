@@ -63,7 +63,7 @@ inline const std::vector<SmallFault>& small_faults() {
        "copies",
        14,
        {race, "no cp.async.bulk.wait_group.read", "st.shared", Seeds::others}},
-      {"exit before the last bulk store has read", "copies", 15, {bulk_leak, "exits while", ""}},
+      {"exit before the last bulk store has read", "copies", 15, {bulk_leak, "exits while", ""}, 256},
       {"bulk store read back before it is complete",
        "copies",
        16,
