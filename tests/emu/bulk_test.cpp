@@ -433,6 +433,44 @@ TEST_CASE("bulk: stores need fence.proxy.async after ordinary writes") {
   CHECK(finding.other_at->ptx_line == 1);
 }
 
+template <FenceKind fence>
+void store_after(ThreadContext* c) {
+  store(c, AddressSpace::shared, kBox + 4 * c->index, c->index, 1);
+  att_fence(c, fence, 6);
+  sync(c, 0, 0, 2);
+  if (c->index != 0) return;
+  store_linear(c, output_of(c), kBox, 128, 3);
+  att_bulk_commit(c, 4);
+  att_bulk_wait(c, 0, 0, 5);
+}
+
+template <FenceKind fence>
+void load_after(ThreadContext* c) {
+  initialise(c);
+  store(c, AddressSpace::global, output_of(c) + 4 * c->index, c->index, 3);
+  att_fence(c, fence, 4);
+  sync(c, 0, 0, 5);
+  if (c->index == 0) {
+    load_linear(c, kBox, output_of(c), 128, 6);
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 128, 7);
+  }
+  wait(c, 0, 8);
+}
+
+TEST_CASE("bulk: fence.proxy.async of one state space announces no writes to the other") {
+  const auto found = [](Entry kernel) {
+    const Report report = Fixture().run(kernel);
+    if (report.clean()) return std::string("nothing");
+    return std::string(finding_kind_name(report.findings.front().kind));
+  };
+  CHECK(found(store_after<FenceKind::proxy_async>) == "nothing");
+  CHECK(found(store_after<FenceKind::proxy_async_shared>) == "nothing");
+  CHECK(found(store_after<FenceKind::proxy_async_global>) == "proxy_race");
+  CHECK(found(load_after<FenceKind::proxy_async>) == "nothing");
+  CHECK(found(load_after<FenceKind::proxy_async_global>) == "nothing");
+  CHECK(found(load_after<FenceKind::proxy_async_shared>) == "proxy_race");
+}
+
 TEST_CASE("bulk: sources may be overwritten after wait_group.read, results read after wait_group only") {
   static constexpr auto prepare = [](ThreadContext* c) {
     for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, i, 1);

@@ -73,7 +73,7 @@ struct Scene {
 
   ProgramImage image = image_of(100);
   Checker checker;
-  ShadowRegion shared{"shared memory", 65536, true};
+  ShadowRegion shared{"shared memory", ProxySpace::shared, 65536, true};
   std::vector<Finding> last;
 };
 
@@ -209,7 +209,7 @@ TEST_CASE("ranges are checked to their last byte, over pages") {
 }
 
 TEST_CASE("the first unwritten byte is found") {
-  ShadowRegion region("memory", 20000, false);
+  ShadowRegion region("memory", ProxySpace::global, 20000, false);
   CHECK(region.first_unwritten(0, 20000) == 0);
   region.mark_written(100, 1);
   CHECK(region.first_unwritten(100, 1) == 101);
@@ -227,7 +227,7 @@ TEST_CASE("the first unwritten byte is found") {
 
 TEST_CASE("reads of what nobody wrote") {
   Scene s;
-  ShadowRegion fresh("global allocation of 4096 bytes", 4096, false);
+  ShadowRegion fresh("global allocation of 4096 bytes", ProxySpace::global, 4096, false);
   const auto access = [&](std::size_t offset, std::size_t bytes, bool write, bool updates, std::uint32_t site) {
     s.checker.access(&fresh, offset, bytes,
                      {.agent = kFirst, .issuer = kFirst, .write = write, .updates = updates, .site = site});
@@ -391,6 +391,43 @@ TEST_CASE("stores through the async proxy need a fence between") {
     s.checker.fence_async(kFirst);
     s.async(reading, 1, kFirst, false, 0, 1024, 3);
     CHECK(s.findings() == "");
+  }
+  SUBCASE("of the state space alone that the fence names") {
+    ShadowRegion global("global allocation of 4096 bytes", ProxySpace::global, 4096, true);
+    const auto write_both = [&](std::size_t offset) {
+      s.write(kFirst, offset, 1);
+      s.checker.access(&global, offset, 4, {.agent = kFirst, .issuer = kFirst, .write = true, .site = 2});
+    };
+    const auto read_both = [&](Agent issuer, std::size_t offset) {
+      s.async(reading, 1, issuer, false, offset, 16, 3);
+      s.checker.access(&global, offset, 16,
+                       {.agent = reading, .epoch = 1, .issuer = issuer, .proxy = Proxy::async, .site = 4});
+    };
+    write_both(0);
+    s.checker.fence_async(kFirst, ProxySpace::global);
+    read_both(kFirst, 0);
+    CHECK(s.findings() == "proxy_race 3-1");
+    write_both(256);
+    s.checker.fence_async(kFirst, ProxySpace::shared);
+    read_both(kFirst, 256);
+    CHECK(s.findings() == "proxy_race 4-2");
+    write_both(512);
+    s.checker.fence_async(kFirst, ProxySpace::shared);
+    s.checker.fence_async(kFirst, ProxySpace::global);
+    read_both(kFirst, 512);
+    CHECK(s.findings() == "");
+    // What others learn by a barrier is told apart, too.
+    write_both(1024);
+    s.checker.fence_async(kFirst, ProxySpace::global);
+    s.barrier({kFirst, kSecond});
+    read_both(kSecond, 1024);
+    CHECK(s.findings() == "proxy_race 3-1");
+    // And whoever learns of them may announce them.
+    write_both(2048);
+    s.pass(kFirst, kSecond);
+    s.checker.fence_async(kSecond, ProxySpace::shared);
+    read_both(kSecond, 2048);
+    CHECK(s.findings() == "proxy_race 4-2");
   }
   SUBCASE("fenced but not ordered is a race") {
     s.write(kSecond, 512, 2);
@@ -584,7 +621,7 @@ TEST_CASE("release and acquire through an atomic location") {
 TEST_CASE("blocks of a grid are concurrent though they run one after another") {
   Scene s(2);
   const Agent other{1, 5};
-  ShadowRegion global("global allocation of 131072 bytes", 131072, true);
+  ShadowRegion global("global allocation of 131072 bytes", ProxySpace::global, 131072, true);
   const auto access = [&](Agent t, bool write, std::size_t offset, std::uint32_t site) {
     s.checker.access(&global, offset, 4, {.agent = t, .issuer = t, .write = write, .site = site});
   };
@@ -603,7 +640,8 @@ TEST_CASE("the last block of a reduction may read what all have written") {
   for (const bool fenced : {true, false}) {
     constexpr std::uint32_t kBlocks = 5;
     Scene s(kBlocks);
-    ShadowRegion partial("global allocation of 20 bytes", 20, false), counter("variable counter", 4, true);
+    ShadowRegion partial("global allocation of 20 bytes", ProxySpace::global, 20, false),
+        counter("variable counter", ProxySpace::global, 4, true);
     for (std::uint32_t b = 0; b < kBlocks; ++b) {
       const Agent leader{b, 0}, worker{b, 7};
       s.checker.access(&partial, b * 4, 4, {.agent = worker, .issuer = worker, .write = true, .site = 1});
@@ -656,10 +694,10 @@ TEST_CASE("a report reads well") {
 }
 
 TEST_CASE("regions and checkers may end in any order, and a launch does not see the last one's accesses") {
-  ShadowRegion kept("kept", 4096, false);
+  ShadowRegion kept("kept", ProxySpace::global, 4096, false);
   {
     Scene s;
-    auto gone = std::make_unique<ShadowRegion>("gone", 4096, true);
+    auto gone = std::make_unique<ShadowRegion>("gone", ProxySpace::global, 4096, true);
     s.checker.access(gone.get(), 0, 4, {.agent = kFirst, .issuer = kFirst, .write = true, .site = 1});
     s.checker.access(&kept, 0, 4, {.agent = kFirst, .issuer = kFirst, .write = true, .site = 1});
     gone.reset();
@@ -710,7 +748,7 @@ TEST_CASE("a tile's way through shared memory is cheap") {
 
 TEST_CASE("matrices that all threads of all blocks read cost little") {
   Scene s(4);
-  ShadowRegion matrix("global allocation of 65536 bytes", 65536, true);
+  ShadowRegion matrix("global allocation of 65536 bytes", ProxySpace::global, 65536, true);
   const auto start = std::chrono::steady_clock::now();
   for (std::uint32_t b = 0; b < 4; ++b) {
     for (std::uint32_t t = 0; t < 256; ++t) {

@@ -87,8 +87,9 @@ class AccessWalk {
     return (self_ ? self_->known : *known_).happened.at(earlier.agent) >= earlier.epoch;
   }
   bool visible(const Record& earlier) const {
-    if (own(earlier)) return earlier.epoch <= self_->visible;
-    return (self_ ? self_->known : *known_).async_visible.at(earlier.agent) >= earlier.epoch;
+    const auto space = static_cast<std::size_t>(region_.space());
+    if (own(earlier)) return earlier.epoch <= self_->visible[space];
+    return (self_ ? self_->known : *known_).async_visible[space].at(earlier.agent) >= earlier.epoch;
   }
 
   void check(std::uint32_t list, std::size_t offset) {

@@ -66,7 +66,7 @@ void Checker::release(Agent thread, SyncState* state) {
   State::Thread& t = state_->thread(thread);
   state->join(t.known);
   state->happened.set(thread, t.epoch);
-  state->async_visible.set(thread, t.visible);
+  for (std::size_t i = 0; i < kProxySpaces; ++i) state->async_visible[i].set(thread, t.visible[i]);
   ++t.epoch;
 }
 
@@ -87,10 +87,14 @@ void Checker::learn(Agent thread, Agent async, std::uint32_t epoch) {
   last.epoch = epoch;
 }
 
-void Checker::fence_async(Agent thread) {
+void Checker::fence_async(Agent thread, std::optional<ProxySpace> space) {
   State::Thread& t = state_->thread(thread);
-  t.known.async_visible = t.known.happened;
-  t.visible = t.epoch++;
+  for (std::size_t i = 0; i < kProxySpaces; ++i) {
+    if (space && i != static_cast<std::size_t>(*space)) continue;
+    t.known.async_visible[i] = t.known.happened;
+    t.visible[i] = t.epoch;
+  }
+  ++t.epoch;
 }
 
 std::shared_ptr<const SyncState> Checker::snapshot(Agent thread) {
@@ -104,7 +108,7 @@ const SyncState& Checker::knowledge(Agent thread) const { return state_->thread(
 bool Checker::same_knowledge(Agent one, Agent other) const {
   const SyncState& a = knowledge(one);
   const SyncState& b = knowledge(other);
-  return a.happened.shares(b.happened) && a.async_visible.shares(b.async_visible);
+  return a.happened.shares(b.happened) && std::ranges::equal(a.async_visible, b.async_visible, &Clock::shares);
 }
 
 void Checker::fence(Agent thread) {

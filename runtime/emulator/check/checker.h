@@ -9,8 +9,9 @@
 // Epochs of asynchronous agents are chosen by exec/, start at 1 and never fall. Operations of one asynchronous agent
 // are not ordered among themselves: only who has learned of an epoch comes after it.
 //
-// Proxies. A second clock of each agent says up to where generic writes have been made visible to the async proxy by
-// fence.proxy.async. An asynchronous access after a generic write must find it in both clocks.
+// Proxies. A second clock of each agent for each state space says up to where generic writes to that space have been
+// made visible to the async proxy by fence.proxy.async. An asynchronous access after a generic write must find it in
+// both clocks.
 //
 // One Checker serves one launch. Shadow memory (shadow.h) belongs to whoever owns the memory and outlives the launch.
 #pragma once
@@ -77,8 +78,9 @@ class Checker {
   /// The thread learns that an asynchronous agent is complete up to this epoch. (What completes into a barrier's state
   /// does state.happened.set(agent, epoch).)
   void learn(Agent thread, Agent async, std::uint32_t epoch);
-  /// fence.proxy.async: all that the thread knows of becomes visible to the async proxy.
-  void fence_async(Agent thread);
+  /// fence.proxy.async: all that the thread knows of becomes visible to the async proxy, as far as it was written to
+  /// memory of this state space; nothing: of any.
+  void fence_async(Agent thread, std::optional<ProxySpace> space = std::nullopt);
   /// What a thread knows now, to issue an operation with: kept by operations that run later than they are issued.
   /// Begins the thread's next epoch, so that what it does after issuing is not part of it.
   std::shared_ptr<const SyncState> snapshot(Agent thread);

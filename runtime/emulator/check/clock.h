@@ -1,6 +1,8 @@
 // Vector clocks over the agents of a launch: what has happened before what.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -46,18 +48,22 @@ class Clock {
   std::vector<Part> parts_;  ///< ordered by block
 };
 
+/// What fence.proxy.async may name: each form announces the writes to its state space alone.
+enum class ProxySpace : std::uint8_t { global, shared, count };
+constexpr std::size_t kProxySpaces = static_cast<std::size_t>(ProxySpace::count);
+
 /// What a releasing operation passes on and an acquiring one takes: kept by every barrier, mbarrier phase and atomic
 /// location.
 struct SyncState {
-  Clock happened;       ///< complete before
-  Clock async_visible;  ///< of that, generic writes fenced to the async proxy
+  Clock happened;                                 ///< complete before
+  std::array<Clock, kProxySpaces> async_visible;  ///< of that, generic writes fenced to the async proxy
   void join(const SyncState& other) {
     happened.join(other.happened);
-    async_visible.join(other.async_visible);
+    for (std::size_t i = 0; i < kProxySpaces; ++i) async_visible[i].join(other.async_visible[i]);
   }
   void clear() {
     happened.clear();
-    async_visible.clear();
+    for (Clock& clock : async_visible) clock.clear();
   }
 };
 

@@ -8,8 +8,8 @@
 
 namespace attune::emulator {
 
-ShadowRegion::ShadowRegion(std::string name, std::size_t bytes, bool written)
-    : name_(std::move(name)), bytes_(bytes), pages_((bytes + kPageBytes - 1) / kPageBytes) {
+ShadowRegion::ShadowRegion(std::string name, ProxySpace space, std::size_t bytes, bool written)
+    : name_(std::move(name)), space_(space), bytes_(bytes), pages_((bytes + kPageBytes - 1) / kPageBytes) {
   if (!written) return;
   for (Page& page : pages_) page.all_written = true;
 }

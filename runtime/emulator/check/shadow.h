@@ -21,12 +21,13 @@ class Checker;
 class ShadowRegion {
  public:
   /// `name` as findings say it before " at offset 0x400 (1024)": "shared memory", "global allocation of 4096 bytes".
-  ShadowRegion(std::string name, std::size_t bytes, bool written);
+  ShadowRegion(std::string name, ProxySpace space, std::size_t bytes, bool written);
   ~ShadowRegion();
   ShadowRegion(const ShadowRegion&) = delete;
   ShadowRegion& operator=(const ShadowRegion&) = delete;
 
   const std::string& name() const { return name_; }
+  ProxySpace space() const { return space_; }
   std::size_t bytes() const { return bytes_; }
   void mark_written(std::size_t offset, std::size_t bytes, bool written = true);
   /// Offset of the first byte in the range that was never written; offset + bytes if there is none.
@@ -51,6 +52,7 @@ class ShadowRegion {
   };
 
   std::string name_;
+  ProxySpace space_;
   std::size_t bytes_;
   std::vector<Page> pages_;
   /// What was released through atomic locations, by offset.

@@ -1,6 +1,7 @@
 // What a Checker holds.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -15,9 +16,9 @@ struct Checker::State {
   struct Thread {
     SyncState known;
     std::uint32_t epoch = 1;
-    std::uint32_t visible = 0;  ///< own epochs that are visible to the async proxy
-    SyncState at_fence;         ///< known at the last fence: what relaxed atomics release
-    SyncState heard;            ///< read by relaxed atomics since: what the next fence acquires
+    std::array<std::uint32_t, kProxySpaces> visible{};  ///< own epochs that are visible to the async proxy
+    SyncState at_fence;                                 ///< known at the last fence: what relaxed atomics release
+    SyncState heard;                                    ///< read by relaxed atomics since: what the next fence acquires
   };
   struct Block {
     Dim3 index, dim;

@@ -198,7 +198,7 @@ class MachineImpl final : public Machine {
 
   void add(std::uint8_t* base, std::size_t bytes, bool written, std::string name, Memory&& memory) {
     memory.bytes = bytes;
-    memory.region = std::make_unique<ShadowRegion>(name, bytes, written);
+    memory.region = std::make_unique<ShadowRegion>(name, ProxySpace::global, bytes, written);
     memory.name = std::move(name);
     memory_.emplace(base, std::move(memory));
   }
@@ -248,7 +248,7 @@ class MachineImpl final : public Machine {
     for (std::size_t i = 0; i < image.globals.size(); ++i) {
       const GlobalVariable& variable = image.globals[i];
       const std::string variable_name = "variable " + variable.name;
-      regions->push_back(std::make_unique<ShadowRegion>(variable_name, variable.bytes, true));
+      regions->push_back(std::make_unique<ShadowRegion>(variable_name, ProxySpace::global, variable.bytes, true));
       plan.ranges.add({image.global_addresses[i], variable.bytes, !variable.constant, variable.constant,
                        region_of(regions->back()), variable_name});
     }

@@ -55,7 +55,8 @@ void Resident::start(Grid* grid, Cluster* cluster, std::uint32_t serial, Dim3 in
   block_.shared = shared_.data();
   block_.shared_bytes = plan_.shared_bytes;
   std::memset(shared_.data(), kUnwritten, plan_.shared_bytes);
-  if (checks_) shared_region_ = std::make_unique<ShadowRegion>("shared memory", plan_.shared_bytes, false);
+  if (checks_)
+    shared_region_ = std::make_unique<ShadowRegion>("shared memory", ProxySpace::shared, plan_.shared_bytes, false);
   block_.shared_region = shared_region_.get();
   block_.threads = threads_.get();
   block_.thread_count = block_.live = thread_count_;

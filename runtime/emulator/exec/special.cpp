@@ -106,11 +106,14 @@ void att_fence(ThreadContext* context, FenceKind kind, std::uint32_t) {
   if (!checker) return;
   switch (kind) {
     case FenceKind::proxy_async:
-    case FenceKind::proxy_async_shared:
       context->block->mbarriers.announce_all();
       checker->fence_async(context->agent());
       break;
-    case FenceKind::proxy_async_global: checker->fence_async(context->agent()); break;
+    case FenceKind::proxy_async_shared:
+      context->block->mbarriers.announce_all();
+      checker->fence_async(context->agent(), ProxySpace::shared);
+      break;
+    case FenceKind::proxy_async_global: checker->fence_async(context->agent(), ProxySpace::global); break;
     case FenceKind::proxy_alias: break;
     case FenceKind::cta:
     case FenceKind::cluster:
