@@ -146,8 +146,8 @@ void Checker::State::adopt(ShadowRegion* region, Checker* self) {
   if (region->checker_) region->checker_->leave(region);
   for (ShadowRegion::Page& page : region->pages_) page.cells.reset();
   region->released_.clear();
+  regions.push_back(region);  // first, as it may throw: the checker's end must find whoever points at it
   region->checker_ = self;
-  regions.push_back(region);
 }
 
 void Checker::leave(ShadowRegion* region) {

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/error.h"
 #include "runtime/emulator/exec/deadlock.h"
+#include "runtime/emulator/exec/guard.h"
 
 namespace attune::emulator {
 
@@ -35,8 +37,10 @@ Dim3 index_of(std::uint64_t linear, const Dim3& dim) {
 void run_kernel(void* argument) {
   auto* thread = static_cast<ThreadContext*>(argument);
   Grid& grid = thread->grid();
-  grid.plan().kernel->entry(thread);
-  grid.exit_thread(thread, thread->wait.site);
+  guarded(thread, [&] {
+    grid.plan().kernel->entry(thread);
+    grid.exit_thread(thread, thread->wait.site);
+  });
 }
 
 }  // namespace
@@ -68,6 +72,7 @@ Report Grid::run() {
   const auto begin = std::chrono::steady_clock::now();
   start_clusters();
   while (!stopped_) {
+    if (plan_.options.stop.stop_requested()) attune::fail(ErrorCode::interrupted, "interrupted");
     if (ThreadContext* thread = next_thread()) {
       run_thread(thread);
       if (ended_.empty()) continue;
@@ -81,6 +86,7 @@ Report Grid::run() {
       break;
     }
   }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   Report report;
   report.findings = findings_.take_findings();
   report.output = std::move(output_);
@@ -219,6 +225,11 @@ void Grid::stop(ThreadContext* thread) {
   stopped_ = true;
   thread->fibre.suspend(true);
   std::abort();  // a fibre that was left for good is never resumed
+}
+
+void Grid::fail(ThreadContext* thread, std::exception_ptr error) {
+  error_ = std::move(error);
+  stop(thread);
 }
 
 void Grid::exit_thread(ThreadContext* thread, std::uint32_t site) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ class Grid {
   Grid(const Grid&) = delete;
   Grid& operator=(const Grid&) = delete;
 
+  /// Throws Error(interrupted) after a request to stop, and what running threads threw.
   Report run();
 
   const LaunchPlan& plan() const { return plan_; }
@@ -68,6 +70,8 @@ class Grid {
   void progress() { ++progress_; }
   /// Ends the launch; what was found says why. Only on a thread's own fibre.
   [[noreturn]] void stop(ThreadContext* thread);
+  /// Ends the launch likewise, and run() throws this.
+  [[noreturn]] void fail(ThreadContext* thread, std::exception_ptr error);
   /// The thread has ended; on its fibre.
   [[noreturn]] void exit_thread(ThreadContext* thread, std::uint32_t site);
 
@@ -108,6 +112,7 @@ class Grid {
   std::uint64_t progress_at_time_out_ = 0;
   std::uint32_t vain_time_outs_ = 0;  ///< since there was progress
   bool stopped_ = false;
+  std::exception_ptr error_;  ///< why
   alignas(64) std::uint8_t scratch_[64] = {};
 };
 

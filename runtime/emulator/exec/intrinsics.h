@@ -1,6 +1,7 @@
 // What translated code calls. The translator (translate/) emits calls of these functions; exec/ implements them. Plain
-// C types only, so that LLVM sees simple signatures. `context` is the running thread's. No function throws through
-// translated code: a fault that ends the launch switches away from the fibre for good.
+// C types only, so that LLVM sees simple signatures. `context` is the running thread's. A fault that ends
+// the launch switches away from the fibre for good. No exception may pass through translated code: it calls these
+// functions through Guarded (guard.h).
 //
 // Every translated instruction that can be at fault passes its `site`: the index of its instruction in
 // ProgramImage::sites (code.h), which knows the PTX line and the CUDA line.

@@ -3,7 +3,7 @@
 //
 // Everything runs in one OS thread. A thread keeps running until it waits (block_thread() of grid.h), so code between
 // two waits needs no locks. A fibre that waits may never be resumed, because the launch ended: functions hold nothing
-// that a destructor must free across a wait, and nothing is thrown through translated code.
+// that a destructor must free across a wait, and nothing is thrown through translated code (guard.h).
 #pragma once
 
 #include <array>

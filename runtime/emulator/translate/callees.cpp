@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "runtime/emulator/exec/guard.h"
 #include "runtime/emulator/exec/intrinsics.h"
 #include "runtime/emulator/translate/math_helpers.h"
 #include "runtime/emulator/translate/slots.h"
@@ -31,11 +32,21 @@ Callee describe(const char* name, Result (*function)(Arguments...)) {
   return {name, reinterpret_cast<void*>(function), kind_of<Result>(), {kind_of<Arguments>()...}, sizeof...(Arguments)};
 }
 
+/// What does not get the thread computes and no more.
+template <auto function>
+Callee describe(const char* name) {
+  if constexpr (requires { &Guarded<function>::call; }) {
+    return describe(name, &Guarded<function>::call);
+  } else {
+    return describe(name, function);
+  }
+}
+
 }  // namespace
 
 const std::array<Callee, static_cast<std::size_t>(CalleeId::count)>& callees() {
   static const std::array<Callee, static_cast<std::size_t>(CalleeId::count)> table = {
-#define ATTUNE_EMULATOR_CALLEE(name) describe(#name, name),
+#define ATTUNE_EMULATOR_CALLEE(name) describe<name>(#name),
       ATTUNE_EMULATOR_CALLEES(ATTUNE_EMULATOR_CALLEE)
 #undef ATTUNE_EMULATOR_CALLEE
   };

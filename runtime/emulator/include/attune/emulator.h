@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -143,6 +144,7 @@ struct LaunchOptions {
   int registers_per_thread = 0;  ///< at launch, for setmaxnreg; 0: what .maxntid and .minnctapersm leave of 65,536
   std::uint64_t instruction_limit = 20'000'000'000;  ///< over all threads; then no_progress
   int max_findings = 100;                            ///< the launch ends when so many distinct ones were found
+  std::stop_token stop = {};                         ///< ends the launch soon after a request
 };
 
 struct MachineOptions {
@@ -172,7 +174,8 @@ class Machine {
   /// Runs a grid. `arguments` holds one address for each parameter, as cuLaunchKernel takes them. Throws
   /// Error(not_found) for an unknown kernel, Error(invalid_argument) for a launch that a device would refuse (block of
   /// more than 1024 threads or more than .maxntid, shared memory, cluster size, grid limits); what the kernel does
-  /// wrong stands in the report.
+  /// wrong stands in the report. Throws Error(interrupted) after a request to stop, and what the process itself meets
+  /// on the way, such as std::bad_alloc; memory then holds what the kernel had written by that time.
   virtual Report launch(const Program& program, std::string_view kernel, const LaunchOptions& options,
                         void* const* arguments) = 0;
 };
