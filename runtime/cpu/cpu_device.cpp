@@ -76,6 +76,11 @@ void CpuDevice::set_seed(std::uint64_t seed) {
   seed_ = seed;
 }
 
+void CpuDevice::set_stop(std::stop_token stop) {
+  const std::lock_guard lock(mutex_);
+  stop_ = std::move(stop);
+}
+
 std::vector<CpuLaunch> CpuDevice::take_launches() {
   const std::lock_guard lock(mutex_);
   return std::exchange(launches_, {});
@@ -169,16 +174,20 @@ CpuDevice::ProgramPointer CpuDevice::program_of(std::string_view code) {
   const std::lock_guard lock(mutex_);
   if (const auto found = programs_.find(digest); found != programs_.end()) return found->second;
   if (programs_.size() == kKeptPrograms) programs_.clear();
-  const ProgramPointer program =
-      emulator::Program::load(code, {.checks = options_.checks, .optimise = options_.optimise});
+  return programs_[digest] = translate(code);
+}
+
+CpuDevice::ProgramPointer CpuDevice::translate(std::string_view code) {
+  ProgramPointer program = emulator::Program::load(code, {.checks = options_.checks, .optimise = options_.optimise});
   translate_seconds_ += program->parse_seconds() + program->translate_seconds();
-  return programs_[digest] = program;
+  return program;
 }
 
 CubinInfo CpuDevice::inspect(std::string_view code) {
   CubinInfo info;
   info.sm = properties_.compute_capability;
-  for (const emulator::KernelInfo& kernel : program_of(code)->kernels()) {
+  const ProgramPointer program = program_of(code);
+  for (const emulator::KernelInfo& kernel : program->kernels()) {
     info.kernels.push_back({.name = kernel.name,
                             .max_threads = kernel.max_threads,
                             .shared_bytes = static_cast<std::int64_t>(kernel.static_shared_bytes)});
@@ -187,7 +196,18 @@ CubinInfo CpuDevice::inspect(std::string_view code) {
   return info;
 }
 
-std::unique_ptr<Module> CpuDevice::load(std::string_view code) { return std::make_unique<CpuModule>(program_of(code)); }
+std::unique_ptr<Module> CpuDevice::load(std::string_view code) {
+  ProgramPointer program = program_of(code);
+  const std::lock_guard lock(mutex_);
+  if (!program->variables().empty()) {
+    // Held by the map and by us, or else a module has it.
+    if (program.use_count() > 2)
+      program = translate(code);
+    else
+      program->reset_variables();
+  }
+  return std::make_unique<CpuModule>(std::move(program));
+}
 
 void CpuDevice::launch(Function function, const LaunchConfig& config, void** arguments) {
   const auto& kernel = *static_cast<const CpuFunction*>(function.handle);
@@ -200,6 +220,7 @@ void CpuDevice::launch(Function function, const LaunchConfig& config, void** arg
   options.seed = seed_;
   options.resident_blocks = options_.resident_blocks;
   options.instruction_limit = options_.instruction_limit;
+  options.stop = stop_;
   launches_.push_back({kernel.entry, machine_->launch(*kernel.program, kernel.entry, options, arguments)});
 }
 

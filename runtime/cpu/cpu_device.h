@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class CpuDevice : public Device {
 
   /// Decides the order in which the threads of the launches to come proceed.
   void set_seed(std::uint64_t seed);
+  /// After a request to stop, launch() ends soon and throws Error(interrupted).
+  void set_stop(std::stop_token stop);
   /// The launches since the last call.
   std::vector<CpuLaunch> take_launches();
   /// Seconds that translating code has taken so far.
@@ -56,7 +59,7 @@ class CpuDevice : public Device {
   std::size_t free_memory() override;
 
   /// Code is PTX for sm_90a. Both throw Error(invalid_argument) for anything else and Error(unsupported) for PTX that
-  /// the emulator does not know.
+  /// the emulator does not know. Each module has .global and .const variables of its own.
   CubinInfo inspect(std::string_view code) override;
   std::unique_ptr<Module> load(std::string_view code) override;
   void launch(Function function, const LaunchConfig& config, void** arguments) override;
@@ -76,6 +79,8 @@ class CpuDevice : public Device {
   using ProgramPointer = std::shared_ptr<const emulator::Program>;
 
   ProgramPointer program_of(std::string_view code);
+  /// The mutex is held.
+  ProgramPointer translate(std::string_view code);
   /// Throws Error(driver) before anything is touched; the mutex is held.
   void require_owned(const char* argument, const void* memory, std::size_t bytes) const;
 
@@ -87,6 +92,7 @@ class CpuDevice : public Device {
   std::map<std::string, ProgramPointer> programs_;  // by digest of the code
   std::vector<CpuLaunch> launches_;
   std::uint64_t seed_ = 0;
+  std::stop_token stop_;
   std::uintptr_t streams_ = 0;
   double translate_seconds_ = 0;
 };

@@ -1,5 +1,6 @@
 // Memory, launches and reports of the machine.
 
+#include "tests/emu/kernel_text.h"
 #include "tests/emu/native_kernel.h"
 #include "tests/emu/refusal.h"
 
@@ -315,13 +316,45 @@ TEST_CASE("a program of somebody else") {
   class Other final : public Program {
    public:
     const std::vector<KernelInfo>& kernels() const override { return kernels_; }
+    const std::vector<ModuleVariable>& variables() const override { return variables_; }
+    void reset_variables() const override {}
     double parse_seconds() const override { return 0; }
     double translate_seconds() const override { return 0; }
 
    private:
     std::vector<KernelInfo> kernels_;
+    std::vector<ModuleVariable> variables_;
   };
   refusal(ErrorCode::invalid_argument, [] { Machine::create()->launch(Other(), "kernel", LaunchOptions(), nullptr); });
+}
+
+TEST_CASE("variables: the host finds them by name, and a program has its own") {
+  const auto program = Program::load(count_text()), other = Program::load(count_text());
+  const auto machine = Machine::create();
+  auto* out = static_cast<std::uint32_t*>(machine->allocate(4));
+  void* arguments[] = {&out};
+  const auto count = [&](const Program& one) {
+    const Report report = machine->launch(one, "count", LaunchOptions(), arguments);
+    CHECK_MESSAGE(report.clean(), report.text());
+    return *out;
+  };
+  REQUIRE(program->variables().size() == 2);
+  const ModuleVariable& counter = program->variables()[0];
+  CHECK(counter.name == "counter");
+  CHECK(counter.bytes == 4);
+  CHECK(!counter.constant);
+  const ModuleVariable& step = program->variables()[1];
+  CHECK(step.name == "step");
+  CHECK(step.constant);
+  CHECK(count(*program) == 6);
+  CHECK(count(*program) == 7);
+  CHECK(count(*other) == 6);
+  *static_cast<std::uint32_t*>(counter.data) = 100;
+  *static_cast<std::uint32_t*>(step.data) = 10;
+  CHECK(count(*program) == 110);
+  CHECK(*static_cast<const std::uint32_t*>(counter.data) == 110);
+  program->reset_variables();
+  CHECK(count(*program) == 6);
 }
 
 TEST_CASE("variables of the module") {

@@ -73,12 +73,12 @@ struct GlobalVariable {
   std::string name;
   std::size_t bytes = 0, alignment = 1;
   bool constant = false;
-  bool initialised = false;
-  std::vector<std::uint8_t> initial;
+  std::vector<std::uint8_t> initial;  ///< zeros after it
   struct Address {
     std::size_t offset;
     std::string symbol;
     std::int64_t addend;
+    std::uint64_t value = 0;  ///< what stands there
   };
   std::vector<Address> addresses;
 };
@@ -113,7 +113,7 @@ struct ProgramImage {
   std::vector<KernelCode> kernels;
   std::vector<GlobalVariable> globals;
   /// Where each global lies, in the order of `globals`; translated code has these addresses built in. One set a
-  /// program, as in a CUDA module; reset to the initial values only when the program is loaded.
+  /// program, as in a CUDA module.
   std::vector<std::uint8_t*> global_addresses;
   std::vector<Site> sites;
   std::vector<SourceLine> locations;
@@ -121,6 +121,8 @@ struct ProgramImage {
   bool checks = true;
   std::shared_ptr<void> code;  ///< keeps the native code and the globals' memory alive
 
+  /// Gives all globals their initial values.
+  void reset_globals() const;
   /// Of an index into `sites`.
   SourcePosition position(std::uint32_t site) const;
 };

@@ -1,6 +1,8 @@
 #include "runtime/emulator/exec/program.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/translate/translate.h"
@@ -18,6 +20,24 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 LoadedProgram::LoadedProgram(std::shared_ptr<const ProgramImage> image, double parse_seconds, double translate_seconds)
     : image_(std::move(image)), parse_seconds_(parse_seconds), translate_seconds_(translate_seconds) {
   for (const KernelCode& kernel : image_->kernels) kernels_.push_back(kernel.info);
+  for (std::size_t i = 0; i < image_->globals.size(); ++i) {
+    const GlobalVariable& global = image_->globals[i];
+    variables_.push_back({global.name, image_->global_addresses[i], global.bytes, global.constant});
+  }
+}
+
+void ProgramImage::reset_globals() const {
+  for (std::size_t i = 0; i < globals.size(); ++i) {
+    const GlobalVariable& global = globals[i];
+    std::uint8_t* const memory = global_addresses[i];
+    const std::size_t given = std::min(global.initial.size(), global.bytes);
+    std::copy_n(global.initial.begin(), given, memory);
+    std::fill(memory + given, memory + global.bytes, std::uint8_t{0});
+    for (const GlobalVariable::Address& address : global.addresses) {
+      if (address.offset + sizeof address.value <= global.bytes)
+        std::memcpy(memory + address.offset, &address.value, sizeof address.value);
+    }
+  }
 }
 
 std::shared_ptr<const Program> Program::load(std::string_view ptx, const ProgramOptions& options) {

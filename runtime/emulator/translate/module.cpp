@@ -218,15 +218,13 @@ void ModuleTranslator::declare_variables() {
       global.bytes = bytes;
       global.alignment = std::max<std::uint64_t>(variable_alignment(variable), 16);
       global.constant = variable.space == ptx::Space::constant;
-      global.initialised = true;  // without a value of their own they are zero
       global.initial = variable.initial;
       for (const auto& address : variable.addresses) {
-        global.addresses.push_back({address.offset, address.symbol, address.addend});
+        global.addresses.push_back({address.offset, address.symbol, address.addend, 0});
       }
       const std::align_val_t alignment{global.alignment};
       auto* const memory = static_cast<std::uint8_t*>(::operator new[](std::max<std::uint64_t>(bytes, 1), alignment));
       owner_->globals.emplace_back(memory, FreeMemory{global.alignment});
-      std::memset(memory, 0, bytes);
       symbol.kind = Symbol::Kind::global;
       symbol.address = reinterpret_cast<std::uintptr_t>(memory);
       image_->global_addresses.push_back(memory);
@@ -244,19 +242,16 @@ void ModuleTranslator::declare_variables() {
 }
 
 void ModuleTranslator::initialise_globals() {
-  for (std::size_t i = 0; i < image_->globals.size(); ++i) {
-    const GlobalVariable& global = image_->globals[i];
-    std::uint8_t* const memory = image_->global_addresses[i];
-    std::copy_n(global.initial.begin(), std::min(global.initial.size(), global.bytes), memory);
-    for (const auto& address : global.addresses) {
+  for (GlobalVariable& global : image_->globals) {
+    for (auto& address : global.addresses) {
       const Symbol* const symbol = find_symbol(address.symbol);
       if (!symbol) fail(ErrorCode::invalid_argument, "{}: unknown name {} in its value", global.name, address.symbol);
-      std::uint64_t value = symbol->address;
-      if (symbol->kind == Symbol::Kind::shared) value = kSharedWindow + common_shared_.at(address.symbol);
-      value += static_cast<std::uint64_t>(address.addend);
-      if (address.offset + 8 <= global.bytes) std::memcpy(memory + address.offset, &value, 8);
+      address.value = symbol->address;
+      if (symbol->kind == Symbol::Kind::shared) address.value = kSharedWindow + common_shared_.at(address.symbol);
+      address.value += static_cast<std::uint64_t>(address.addend);
     }
   }
+  image_->reset_globals();
 }
 
 // -- what functions name ------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 // A Machine has memory and takes launches. Global memory is the process's own memory: allocate() returns host pointers
 // that kernels and the host both use, so no copies are needed. A launch runs in the calling thread until the grid has
 // ended, and returns a Report. Machines are independent of each other; one machine serves one thread at a time. A
-// Program may be launched on several machines, but holds its .global and .const variables itself: what a kernel writes
-// there, the next launch of that program finds, so programs with such variables serve one thread at a time, too.
+// Program may be launched on several machines, but holds its .global and .const variables itself, as a loaded CUDA
+// module does: what a kernel writes there, the next launch of that program finds. Programs with such variables serve
+// one thread at a time, too; Program::load() once more gives another set of them.
 #pragma once
 
 #include <array>
@@ -94,6 +95,14 @@ struct KernelInfo {
   Dim3 required_block{0, 0, 0};  ///< .reqntid, or 0
 };
 
+/// A variable of .global or .const at module scope.
+struct ModuleVariable {
+  std::string name;
+  void* data = nullptr;  ///< its memory, as long as the program lives; the host may read and write it between launches
+  std::size_t bytes = 0;
+  bool constant = false;  ///< .const: kernels cannot write it
+};
+
 /// PTX text, parsed, translated to native code and linked.
 class Program {
  public:
@@ -102,6 +111,10 @@ class Program {
   static std::shared_ptr<const Program> load(std::string_view ptx, const ProgramOptions& options = {});
   virtual ~Program() = default;
   virtual const std::vector<KernelInfo>& kernels() const = 0;
+  /// In the order of the text; what cuModuleGetGlobal finds by name.
+  virtual const std::vector<ModuleVariable>& variables() const = 0;
+  /// Gives every variable the value again that it had when the program was loaded.
+  virtual void reset_variables() const = 0;
   virtual double parse_seconds() const = 0;
   virtual double translate_seconds() const = 0;
 };
