@@ -4,6 +4,12 @@
 
 namespace attune::cache {
 
+Store Store::memory_only() {
+  Options options;
+  options.directory.clear();
+  return open(std::move(options));
+}
+
 Store Store::open(Options options) {
   Store store(std::make_shared<StoreImpl>(std::move(options)));
   {

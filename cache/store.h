@@ -226,6 +226,8 @@ class Store {
  public:
   /// Opens or makes the cache. Does not throw for any state of the disk: see "Faults" above.
   static Store open(Options options = {});
+  /// One that keeps everything in memory and ends with its last handle.
+  static Store memory_only();
 
   // -- kernels
 

@@ -39,12 +39,6 @@ RuntimeOptions runtime_options(const Flags& flags, Output& output) {
   return options;
 }
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 BenchOptions bench_options(const Flags& flags) {
   BenchOptions options;
   if (flags.regime != "both" && flags.regime != "burst" && flags.regime != "sustained")
@@ -139,7 +133,7 @@ ExitCode run(const Flags& flags, Output& output) {
   const std::unique_ptr<runtime::Nvml> nvml = runtime::Nvml::open(device->properties(), &no_nvml);
   if (!nvml) output.note("clocks and power are not known: {}", no_nvml);
 
-  runtime::Builder builder(flags.no_cache ? memory_store() : flags.cache.open(output));
+  runtime::Builder builder(flags.no_cache ? cache::Store::memory_only() : flags.cache.open(output));
   Report report(flags.csv);
   const Arch arch = runtime::arch_of(device->properties());
   for (const Problem& problem : problems) {

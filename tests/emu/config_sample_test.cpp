@@ -72,12 +72,6 @@ std::vector<ConfigSample> all_candidates() {
   return all;
 }
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 /// What the GPU's suite allows for scores of ordinary size.
 struct Tolerance {
   double max_abs, relative, lse;
@@ -96,7 +90,8 @@ class Runner {
     CAPTURE(text);
     const auto start = std::chrono::steady_clock::now();
     // A builder of its own, since it would keep the PTX, and the whole space has gigabytes of it.
-    const runtime::Build build = runtime::Builder(memory_store(), [] { return runtime::ptx_compiler(); }).build(spec);
+    const runtime::Build build =
+        runtime::Builder(cache::Store::memory_only(), [] { return runtime::ptx_compiler(); }).build(spec);
     const auto compiled = std::chrono::steady_clock::now();
     const Plan plan =
         runtime::make_plan(plans_, sample.problem, runtime::plan_source(build, sample.config, Origin::override));

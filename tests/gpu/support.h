@@ -34,14 +34,8 @@ inline std::shared_ptr<runtime::Device> device() {
   return opened;
 }
 
-inline cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(options);
-}
-
 inline runtime::Builder& builder() {
-  static runtime::Builder* const instance = new runtime::Builder(memory_store());
+  static runtime::Builder* const instance = new runtime::Builder(cache::Store::memory_only());
   return *instance;
 }
 

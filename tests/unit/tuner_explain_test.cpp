@@ -14,11 +14,7 @@ const char* const kIdentity = "name=X,cc=90,sms=132";
 const std::string kBuild(64, 'a');
 
 struct Fixture {
-  cache::Store store = [] {
-    cache::Options options;
-    options.directory.clear();
-    return cache::Store::open(std::move(options));
-  }();
+  cache::Store store = cache::Store::memory_only();
 
   void trial(const std::string& config, const char* regime, double median, double low, double high,
              const char* session = "s") {

@@ -26,12 +26,6 @@
 namespace attune::tuner {
 namespace {
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 const Problem kCausal{.heads = 32, .heads_kv = 8, .causal = true, .batch = 1, .seqlen_q = 16384, .seqlen_k = 16384};
 
 TEST_CASE("quantiles and the median's interval") {
@@ -370,7 +364,7 @@ TEST_CASE("the worker's path may be given, and must then be a program") {
   setenv("ATTUNE_WORKER", "/nowhere/worker", 1);
   try {
     install_tune_hook();
-    runtime::tune_hook()->tune({kCausal, std::make_shared<tests::FakeDevice>(), memory_store()}, {});
+    runtime::tune_hook()->tune({kCausal, std::make_shared<tests::FakeDevice>(), cache::Store::memory_only()}, {});
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::not_found);

@@ -28,16 +28,10 @@ class PickyCompiler : public tests::FakeCompiler {
   }
 };
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 struct Fixture {
   tests::FakeGpu gpu;
   std::shared_ptr<PickyCompiler> compiler = std::make_shared<PickyCompiler>();
-  cache::Store store = memory_store();
+  cache::Store store = cache::Store::memory_only();
   std::stop_source stop;
   // Head dim 256 has the smallest space, which is gone through in each of these tests.
   Problem problem{.head_dim = 256,
