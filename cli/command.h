@@ -49,13 +49,14 @@ void add_compile(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_tune(CLI::App& app, Invocation& invocation);
 void add_verify(CLI::App& app, Invocation& invocation);
+void add_emulate(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_explain(CLI::App& app, Invocation& invocation);
 void add_cache(CLI::App& app, Invocation& invocation);
 void add_pack(CLI::App& app, Invocation& invocation);
 
 /// All commands, in the order of the help.
-inline constexpr std::array kCommands{add_doctor, add_emit,  add_compile, add_inspect, add_tune,
-                                      add_verify, add_bench, add_explain, add_cache,   add_pack};
+inline constexpr std::array kCommands{add_doctor,  add_emit,  add_compile, add_inspect, add_tune, add_verify,
+                                      add_emulate, add_bench, add_explain, add_cache,   add_pack};
 
 }  // namespace attune::cli

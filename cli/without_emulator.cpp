@@ -8,11 +8,16 @@ bool has_emulator() { return false; }
 
 void require_emulator() {
   fail(ErrorCode::unsupported,
-       "emulator: this build has no CPU emulator, which `--device cpu` and `--emulate` need (CMake's "
+       "emulator: this build has no CPU emulator, which `attune emulate`, `--device cpu` and `--emulate` need (CMake's "
        "ATTUNE_EMULATOR=ON adds it)");
 }
 
 ExitCode verify_on_emulator(const EmulatedVerifyRequest&, Output&) {
+  require_emulator();
+  return ExitCode::unavailable;
+}
+
+ExitCode emulate(const EmulateRequest&, Output&) {
   require_emulator();
   return ExitCode::unavailable;
 }

@@ -22,7 +22,8 @@ _attune() {
     -o | --output | --ptx | --model | --source) COMPREPLY=($(compgen -f -- "$current")) ;;
     --heads | --heads-kv | --batch | --seqlen | --seqlen-q | --seqlen-k | --problem | --seqlens | --tokens | --config | \
       --spec | --limit | --device | --device-identity | --budget | --max-candidates | --turns | --launches | --seconds | \
-      --seeds | --emulate | --keep | --unused-days | --lift | --alternates) ;;
+      --seeds | --first-seed | --emulate | --kernel | --grid | --block | --cluster | --shared | --arg | --save | \
+      --resident-blocks | --instruction-limit | --compile-option | --keep | --unused-days | --lift | --alternates) ;;
     *) false ;;
   esac && return
 
@@ -39,7 +40,7 @@ _attune() {
 
   local words='--help --json'
   case $command in
-    '') words="doctor emit compile inspect tune verify bench explain cache pack --help --json --version" ;;
+    '') words="doctor emit compile inspect tune verify emulate bench explain cache pack --help --json --version" ;;
     doctor) words+=' --cache-dir --for' ;;
     emit) words+=" $problem --config --spec --list --limit --output" ;;
     compile) words+=" $problem --config --spec --output --ptx --log --force" ;;
@@ -49,6 +50,10 @@ _attune() {
         --emulate"
       ;;
     verify) words+=" $problems --device --seeds --source --cache-dir --config --pack" ;;
+    emulate)
+      words+=' --kernel --grid --block --cluster --shared --arg --save --seeds --first-seed --resident-blocks
+        --instruction-limit --compile-option'
+      ;;
     bench)
       words+=" $problems --device --cache-dir --config --pack --allow-unsigned --no-compiler --no-cache --regime --turns
         --launches --seconds --csv"
@@ -77,7 +82,7 @@ _attune() {
 
   # Files and folders where a command takes them.
   case "$command $action" in
-    inspect* | 'cache merge') COMPREPLY+=($(compgen -f -- "$current")) ;;
+    inspect* | emulate* | 'cache merge') COMPREPLY+=($(compgen -f -- "$current")) ;;
     'pack ls' | 'pack verify' | 'pack diff' | 'pack merge') COMPREPLY+=($(compgen -d -- "$current")) ;;
   esac
 }

@@ -85,7 +85,7 @@ std::set<std::string> completed(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("the ten commands are there, each with --json and --help") {
+TEST_CASE("the eleven commands are there, each with --json and --help") {
   std::set<std::string> first_words;
   for (const Leaf& leaf : commands()) {
     CAPTURE(leaf.path);
@@ -93,8 +93,8 @@ TEST_CASE("the ten commands are there, each with --json and --help") {
     CHECK(leaf.options.contains("--json"));
     CHECK(leaf.options.contains("--help"));
   }
-  CHECK(first_words == std::set<std::string>{"bench", "cache", "compile", "doctor", "emit", "explain", "inspect",
-                                             "pack", "tune", "verify"});
+  CHECK(first_words == std::set<std::string>{"bench", "cache", "compile", "doctor", "emit", "emulate", "explain",
+                                             "inspect", "pack", "tune", "verify"});
 }
 
 TEST_CASE("the man page names every command and option") {
