@@ -24,7 +24,7 @@ struct Flags {
   std::vector<std::string> configs;
   std::string pack;
   std::string source;
-  std::optional<std::string> seeds;
+  std::optional<std::string> seeds, first_seed;
 };
 
 void supply(tuner::Measurer& measurer, runtime::Builder& builder, const Arch& arch, const Problem& problem) {
@@ -55,6 +55,10 @@ ExitCode run_on_gpu(const Flags& flags, Output& output) {
   VerifyReport report;
   int id = 0;
   for (const Subject& subject : subjects.all()) {
+    if (!subject.failure.empty()) {
+      report.add_failure(subject);
+      continue;
+    }
     supply(measurer, builder, arch, subject.problem);
     const tuner::Entrant entrant{.id = ++id,
                                  .config = subject.config,
@@ -71,18 +75,26 @@ ExitCode run_on_gpu(const Flags& flags, Output& output) {
   }
   report.print(output);
   output.document()["device"] = properties.name;
-  return report.finish(output, "verify: not every kernel is within the numerics gate");
+  return report.finish(output, "verify: not every kernel builds and is within the numerics gate");
 }
 
 ExitCode run(const Flags& flags, Output& output) {
   if (!flags.device.is_cpu()) {
-    if (flags.seeds) fail(ErrorCode::invalid_argument, "seeds: only --device cpu has an order to choose");
+    flags.device.ordinal();  // a name that is none comes first
+    for (const auto& [name, value] : {std::pair("seeds", flags.seeds), std::pair("first_seed", flags.first_seed)})
+      if (value) fail(ErrorCode::invalid_argument, "{}: only --device cpu has an order to choose", name);
     if (!flags.source.empty())
       fail(ErrorCode::invalid_argument, "source: only --device cpu runs a file, where a fault in it cannot hang a GPU");
     return run_on_gpu(flags, output);
   }
-  const std::int64_t seeds = flags.seeds ? parse_count("seeds", *flags.seeds, 1, 1000) : 1;
-  return verify_on_emulator({flags.problems, flags.configs, flags.pack, flags.source, static_cast<int>(seeds)}, output);
+  if (flags.cache.given())
+    fail(ErrorCode::invalid_argument,
+         "cache_dir: --device cpu neither reads nor writes a cache (allowed: with the ordinal of a GPU)");
+  EmulatedVerifyRequest request{flags.problems, flags.configs, flags.pack, flags.source};
+  if (flags.seeds) request.seeds = static_cast<int>(parse_count("seeds", *flags.seeds, 1, 1000));
+  if (flags.first_seed)
+    request.first_seed = static_cast<std::uint64_t>(parse_count("first_seed", *flags.first_seed, 0, 1ll << 40));
+  return verify_on_emulator(request, output);
 }
 
 }  // namespace
@@ -93,10 +105,14 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       invocation.add(app, "verify", "Compare kernels with the float64 reference, on the GPU or the CPU emulator",
                      [flags](Output& output) { return run(*flags, output); });
   flags->problems.add(command);
-  flags->device.add(command, "ordinal of the GPU (default: 0), or `cpu`: the emulator");
+  flags->device.add(command, /*takes_cpu=*/true);
   command
       .add_option("--seeds", flags->seeds,
                   "with --device cpu: launches of each case, each with another order of the threads (default: 1)")
+      ->type_name("N");
+  command
+      .add_option("--first-seed", flags->first_seed,
+                  "with --device cpu: the first of these orders, such as the one that a report names (default: 0)")
       ->type_name("N");
   command
       .add_option(

@@ -161,8 +161,13 @@ KernelFlags::Choice KernelFlags::choice() const {
 
 // -- device
 
-void DeviceFlag::add(CLI::App& command, const std::string& help) {
-  command.add_option("--device", device_, help)->type_name("N");
+void DeviceFlag::add(CLI::App& command, bool takes_cpu) {
+  takes_cpu_ = takes_cpu;
+  command
+      .add_option(
+          "--device", device_,
+          takes_cpu ? "ordinal of the GPU (default: 0), or `cpu`: the emulator" : "ordinal of the GPU (default: 0)")
+      ->type_name(takes_cpu ? "N|cpu" : "N");
 }
 
 void DeviceFlag::refuse_cpu() {
@@ -174,7 +179,12 @@ void DeviceFlag::refuse_cpu() {
 
 int DeviceFlag::ordinal() const {
   if (is_cpu()) refuse_cpu();
-  return static_cast<int>(parse_int("device", device_, 0, 1 << 20));
+  int ordinal = 0;
+  const auto [end, error] = std::from_chars(device_.data(), device_.data() + device_.size(), ordinal);
+  if (error != std::errc() || end != device_.data() + device_.size() || ordinal < 0)
+    fail(ErrorCode::invalid_argument, "device: '{}' is unknown (allowed: the ordinal of a GPU: 0, 1, ...{})", device_,
+         takes_cpu_ ? "; cpu: the emulator" : "");
+  return ordinal;
 }
 
 std::shared_ptr<runtime::Device> DeviceFlag::open() const { return runtime::open_device(ordinal()); }

@@ -67,9 +67,11 @@ codegen::KernelSpec checked_spec(const std::string& text);
 
 /// --device N
 struct DeviceFlag {
-  void add(CLI::App& command, const std::string& help = "ordinal of the GPU (default: 0)");
+  /// `takes_cpu`: the command knows what to do with `cpu`.
+  void add(CLI::App& command, bool takes_cpu = false);
   /// --device cpu
   bool is_cpu() const { return device_ == "cpu"; }
+  /// Throws Error(invalid_argument), Error(unsupported) for `cpu`.
   int ordinal() const;
   /// Throws Error(unsupported): the CPU emulator is of no use to this command.
   [[noreturn]] static void refuse_cpu();
@@ -78,12 +80,14 @@ struct DeviceFlag {
 
  private:
   std::string device_ = "0";
+  bool takes_cpu_ = false;
 };
 
 /// --cache-dir DIR
 struct CacheFlag {
   void add(CLI::App& command);
 
+  bool given() const { return !directory_.empty(); }
   std::string directory() const;
   /// Warnings go to `output`.
   cache::Store open(Output& output, bool read_only = false) const;

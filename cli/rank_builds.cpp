@@ -27,6 +27,8 @@ struct Job {
 
 bool accepted(const Job& job) { return job.build && job.build->info.rejected.empty(); }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 struct Line {
   RankedConfig ranked;
   Job* job;
@@ -60,8 +62,7 @@ void compile(const RankBuildsRequest& request, std::vector<Job*> jobs, Output& o
       try {
         jobs[i]->build = builder.build(jobs[i]->spec);
       } catch (const std::exception& error) {
-        const std::string text = error.what();
-        jobs[i]->failure = text.substr(0, text.find('\n'));
+        jobs[i]->failure = first_line(error.what());
       }
       output.progress(fmt::format("compiling  {}/{}", ++done, jobs.size()));
     }
@@ -88,7 +89,8 @@ void emulate(const RankBuildsRequest& request, const std::vector<std::vector<Lin
       try {
         job.outcome = try_on_emulator(job.spec, request.stop);
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::interrupted) throw;
+        if (error.code() == ErrorCode::interrupted) break;
+        job.outcome = {false, "failed: " + first_line(error.what())};
       }
     }
   }

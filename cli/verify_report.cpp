@@ -35,7 +35,7 @@ Json& VerifyReport::add(const Subject& subject, const std::string& what, const t
     cells.resize(10);
   }
   cells.push_back(good ? "ok, worst: " + j.worst_case
-                       : fmt::format("{}: {}", cache::to_string(verdict.status), reason));
+                       : fmt::format("{}: {}", cache::to_string(verdict.status), reason.substr(0, reason.find('\n'))));
   table_.row(std::move(cells));
   Json result = subject_json(subject, what);
   result.update({{"ok", good},
@@ -49,6 +49,10 @@ Json& VerifyReport::add(const Subject& subject, const std::string& what, const t
                  {"o_max_abs", j.accuracy.o_max_abs},
                  {"lse_max_abs", j.accuracy.lse_max_abs}});
   return results_.emplace_back(std::move(result));
+}
+
+void VerifyReport::add_failure(const Subject& subject) {
+  add(subject, "compile", {.status = cache::TrialStatus::rejected, .reason = subject.failure, .judgement = {}});
 }
 
 void VerifyReport::skip(const Subject& subject, const std::string& what, const std::string& why) {

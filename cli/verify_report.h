@@ -15,6 +15,8 @@ class VerifyReport {
  public:
   /// A row of the table. `what`: which inputs. Returns the row's object in the document, for members of the caller's.
   Json& add(const Subject& subject, const std::string& what, const tuner::Verdict& verdict);
+  /// A row for what has no build.
+  void add_failure(const Subject& subject);
   /// A row for what was not run, which is no failure.
   void skip(const Subject& subject, const std::string& what, const std::string& why);
 

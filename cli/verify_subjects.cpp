@@ -4,6 +4,7 @@
 #include "cli/best_guess.h"
 #include "cli/problem_flags.h"
 #include "cli/wording.h"
+#include "codegen/space.h"
 #include "runtime/keys.h"
 #include "runtime/pack.h"
 
@@ -45,17 +46,33 @@ std::vector<Subject> Subjects::all() {
   return subjects;
 }
 
-Subject Subjects::built(const Problem& problem, const codegen::Config& config, const char* origin) {
+Subject Subjects::attempt(const Problem& problem, const codegen::Config& config, const char* origin,
+                          const std::function<void(Subject&)>& build) {
   output_.progress(fmt::format("{}  compiling", short_problem_text(problem)), true);
-  Subject subject{problem, config, builder_.build(codegen::specialise(arch_, problem, config)), origin};
-  runtime::require_accepted(subject.build);
+  Subject subject{problem, config, {}, origin};
+  try {
+    build(subject);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::compile_failed) throw;
+    subject.failure = error.what();
+    output_.warn(fmt::format("{}  {}: {}", short_problem_text(problem), config_text(subject.config), subject.failure));
+  }
   return subject;
 }
 
+Subject Subjects::built(const Problem& problem, const codegen::Config& config, const char* origin) {
+  return attempt(problem, config, origin, [&](Subject& subject) {
+    subject.build = builder_.build(codegen::specialise(arch_, problem, config));
+    runtime::require_accepted(subject.build);
+  });
+}
+
 Subject Subjects::guessed(const Problem& problem) {
-  output_.progress(fmt::format("{}  compiling", short_problem_text(problem)), true);
-  Guess guess = best_guess(builder_, arch_, problem, output_);
-  return {problem, guess.config, std::move(guess.build), "heuristic"};
+  return attempt(problem, codegen::default_config(arch_, problem), "heuristic", [&](Subject& subject) {
+    Guess guess = best_guess(builder_, arch_, problem, output_);
+    subject.config = guess.config;
+    subject.build = std::move(guess.build);
+  });
 }
 
 // What plan() would give.
@@ -74,16 +91,17 @@ std::vector<Subject> Subjects::of_pack() {
   for (const PackEntry& entry : pack.entries()) {
     const Problem problem = parse_problem(entry.problem);
     if (entry.arch != arch_.name || !wanted(problem)) continue;
-    Subject subject{problem, codegen::parse_config(entry.config), {}, "pack"};
+    const codegen::Config config = codegen::parse_config(entry.config);
     if (request_.rebuild_pack) {
-      output_.progress(fmt::format("{}  compiling", short_problem_text(problem)), true);
-      subject.build = builder_.build(codegen::parse_kernel_spec(entry.spec));
-    } else {
-      subject.build.key = entry.build_key;
-      subject.build.info.spec = entry.spec;
-      subject.build.cubin = pack.cubin(entry);
+      subjects.push_back(attempt(problem, config, "pack", [&](Subject& subject) {
+        subject.build = builder_.build(codegen::parse_kernel_spec(entry.spec));
+      }));
+      continue;
     }
-    subjects.push_back(std::move(subject));
+    Subject& subject = subjects.emplace_back(Subject{problem, config, {}, "pack"});
+    subject.build.key = entry.build_key;
+    subject.build.info.spec = entry.spec;
+    subject.build.cubin = pack.cubin(entry);
   }
   if (subjects.empty())
     fail(ErrorCode::not_found, "pack: {} has no entry for these problems and {}", request_.pack, arch_.name);

@@ -1,6 +1,7 @@
 // The kernels that `attune verify` looks at.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Subject {
   codegen::Config config;
   runtime::Build build;
   std::string origin;
+  std::string failure = {};  ///< why there is no build
 };
 
 struct SubjectRequest {
@@ -37,10 +39,14 @@ class Subjects {
   Subjects(SubjectRequest request, const runtime::DeviceProperties& properties, cache::Store store,
            runtime::Builder& builder, Output& output);
 
-  /// Compiles what is not built. Throws Error(not_found) for a pack with no entry that fits.
+  /// Compiles what is not built. What does not compile, or not cleanly, is there with a failure. Throws
+  /// Error(not_found) for a pack with no entry that fits.
   std::vector<Subject> all();
 
  private:
+  /// `build` fills in the build, and the config where that is not known before.
+  Subject attempt(const Problem& problem, const codegen::Config& config, const char* origin,
+                  const std::function<void(Subject&)>& build);
   Subject built(const Problem& problem, const codegen::Config& config, const char* origin);
   Subject guessed(const Problem& problem);
   Subject planned(const Problem& problem);

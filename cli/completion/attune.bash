@@ -49,7 +49,7 @@ _attune() {
       words+=" $problems --cache-dir --device --budget --max-candidates --config --regime --shard --force --no-gpu
         --emulate"
       ;;
-    verify) words+=" $problems --device --seeds --source --cache-dir --config --pack" ;;
+    verify) words+=" $problems --device --seeds --first-seed --source --cache-dir --config --pack" ;;
     emulate)
       words+=' --kernel --grid --block --cluster --shared --arg --save --seeds --first-seed --resident-blocks
         --instruction-limit --compile-option'

@@ -3,6 +3,17 @@
 #include "base/error.h"
 
 namespace attune::cli {
+namespace {
+
+// Each case has another order than its neighbours with the same seed, since some faults show with some orders only.
+constexpr std::uint64_t kMostCases = 1000;
+constexpr int kFullSizeCase = kMostCases - 1;
+
+std::uint64_t launch_seed(std::uint64_t seed, int number) {
+  return seed * kMostCases + static_cast<std::uint64_t>(number);
+}
+
+}  // namespace
 
 EmulatedGate::EmulatedGate(std::shared_ptr<runtime::CpuDevice> device, EmulatedGateOptions options)
     : device_(std::move(device)),
@@ -19,14 +30,17 @@ Plan EmulatedGate::plan(const codegen::KernelSpec& spec, const codegen::Config& 
   return runtime::make_plan(plans_, problem, std::move(source));
 }
 
-void EmulatedGate::run(const Plan& plan, EmulatedTensors& tensors, const std::string& where, EmulatedVerdict& verdict) {
+void EmulatedGate::run(const Plan& plan, EmulatedTensors& tensors, int number, const std::string& where,
+                       EmulatedVerdict& verdict) {
   tuner::Judgement& judgement = verdict.judgement;
   const tuner::Bounds bounds = tensors.bounds();
   for (int i = 0; i < options_.seeds && verdict.good(); ++i) {
     if (options_.stop.stop_requested()) fail(ErrorCode::interrupted, "interrupted");
-    const std::uint64_t seed = next_seed_++;
+    const std::uint64_t seed = options_.first_seed + static_cast<std::uint64_t>(i);
+    verdict.seed = seed;
     tensors.reset();
-    device_->set_seed(seed);
+    device_->set_seed(launch_seed(seed, number));
+    device_->set_stop(options_.stop);
     device_->take_launches();
     plan.launch(tensors.args());
     for (runtime::CpuLaunch& launch : device_->take_launches()) {
@@ -34,6 +48,7 @@ void EmulatedGate::run(const Plan& plan, EmulatedTensors& tensors, const std::st
       verdict.instructions += launch.report.instructions;
       for (emulator::Finding& finding : launch.report.findings)
         verdict.findings.push_back({where, seed, std::move(finding)});
+      if (!launch.report.output.empty()) verdict.prints.push_back({where, seed, std::move(launch.report.output)});
     }
     const tuner::Accuracy accuracy = tensors.accuracy();
     judgement.accuracy = tuner::worse_of(judgement.accuracy, accuracy);
@@ -57,7 +72,7 @@ EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const std::
     const Plan plan = this->plan(spec, config, code, shape.problem);
     for (const tuner::Scores& scores : shape.scores) {
       EmulatedTensors tensors(*device_, shape.problem, {.scores = scores});
-      run(plan, tensors, tuner::case_text(shape.problem, scores), verdict);
+      run(plan, tensors, verdict.judgement.cases, tuner::case_text(shape.problem, scores), verdict);
       if (!verdict.good()) return verdict;
     }
   }
@@ -70,7 +85,7 @@ EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const codeg
   EmulatedVerdict verdict;
   const tuner::Scores plain{.name = "plain"};
   EmulatedTensors tensors(*device_, problem, {.scores = plain, .rows = rows});
-  run(plan(spec, config, code, problem), tensors, tuner::case_text(problem, plain), verdict);
+  run(plan(spec, config, code, problem), tensors, kFullSizeCase, tuner::case_text(problem, plain), verdict);
   return verdict;
 }
 

@@ -22,9 +22,17 @@ struct CaseFinding {
   emulator::Finding finding;
 };
 
+struct CasePrint {
+  std::string where;  ///< the case
+  std::uint64_t seed = 0;
+  std::string text;
+};
+
 struct EmulatedVerdict {
   tuner::Judgement judgement;
   std::vector<CaseFinding> findings;
+  std::vector<CasePrint> prints;   ///< what the kernel printed
+  std::uint64_t seed = 0;          ///< of the last launch: of the one that was not good, if one was not
   double seconds = 0;              ///< of all launches
   std::uint64_t instructions = 0;  ///< of all launches
 
@@ -32,7 +40,8 @@ struct EmulatedVerdict {
 };
 
 struct EmulatedGateOptions {
-  int seeds = 1;  ///< launches of each case, each in another order
+  int seeds = 1;                 ///< launches of each case, each in another order
+  std::uint64_t first_seed = 0;  ///< a case and a seed decide the order, whatever ran before; below 2^50
   std::stop_token stop = {};
 };
 
@@ -51,12 +60,11 @@ class EmulatedGate {
  private:
   Plan plan(const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& code,
             const Problem& problem) const;
-  void run(const Plan& plan, EmulatedTensors& tensors, const std::string& where, EmulatedVerdict& verdict);
+  void run(const Plan& plan, EmulatedTensors& tensors, int number, const std::string& where, EmulatedVerdict& verdict);
 
   std::shared_ptr<runtime::CpuDevice> device_;
   std::shared_ptr<runtime::PlanContext> plans_;
   EmulatedGateOptions options_;
-  std::uint64_t next_seed_ = 0;
 };
 
 }  // namespace attune::cli

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/emulator.h"
 #include "cli/emulator/emulated_gate.h"
+#include "cli/emulator/finding_output.h"
 #include "cli/files.h"
 #include "cli/interrupt.h"
 #include "cli/verify_report.h"
@@ -22,12 +23,6 @@ constexpr double kLargestScores = 16e6;
 constexpr double kScoresPerSecond = 2e6;
 // Products of the host's reference, whose rows are sampled beyond that.
 constexpr double kLargestReference = 2e9;
-
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
 
 double score_elements(const Problem& p) {
   const double all =
@@ -48,38 +43,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.0f} hours", seconds / 3600);
 }
 
-std::string position_text(const emulator::SourcePosition& at) {
-  return at.file.empty() ? fmt::format("PTX line {}", at.ptx_line) : fmt::format("{}:{}", at.file, at.line);
-}
-
-std::string short_text(const emulator::Finding& finding) {
-  return fmt::format("{} ({})", emulator::finding_kind_name(finding.kind), position_text(finding.at));
-}
-
-Json thread_json(const emulator::ThreadPosition& t) {
-  return {{"block", {t.block.x, t.block.y, t.block.z}}, {"thread", {t.thread.x, t.thread.y, t.thread.z}}};
-}
-
-Json position_json(const emulator::SourcePosition& at) {
-  Json json{{"file", at.file}, {"line", at.line}, {"ptx_line", at.ptx_line}, {"instruction", at.instruction}};
-  if (!at.inlined_file.empty()) {
-    json["inlined_file"] = at.inlined_file;
-    json["inlined_line"] = at.inlined_line;
-  }
-  return json;
-}
-
-Json finding_json(const CaseFinding& found) {
-  const emulator::Finding& f = found.finding;
-  Json json{{"kind", emulator::finding_kind_name(f.kind)},
-            {"message", f.message},
-            {"case", found.where},
-            {"seed", found.seed},
-            {"count", f.count},
-            {"thread", thread_json(f.thread)},
-            {"at", position_json(f.at)}};
-  if (f.other_thread) json["other_thread"] = thread_json(*f.other_thread);
-  if (f.other_at) json["other_at"] = position_json(*f.other_at);
+Json case_json(const CaseFinding& found) {
+  Json json = finding_json(found.finding);
+  json["case"] = found.where;
+  json["seed"] = found.seed;
   return json;
 }
 
@@ -94,18 +61,35 @@ std::string summary(const EmulatedVerdict& verdict) {
   return text;
 }
 
+// The orders in which a kernel went wrong, and no other.
+std::string replay_command(const EmulatedVerifyRequest& request, const Subject& subject, std::uint64_t seed) {
+  std::string what = " --config " + codegen::to_string(subject.config);
+  if (!request.source.empty()) what = " --source " + request.source;
+  if (!request.pack.empty()) what = " --pack " + request.pack;
+  return fmt::format("attune verify --device cpu --problem {}{} --first-seed {}", to_string(subject.problem), what,
+                     seed);
+}
+
 // What the table has no room for.
-void describe(const Subject& subject, const EmulatedVerdict& verdict, Output& output) {
-  if (verdict.findings.empty()) return;
-  const CaseFinding& first = verdict.findings.front();
+void describe(const EmulatedVerifyRequest& request, const Subject& subject, const EmulatedVerdict& verdict,
+              Output& output) {
+  if (verdict.good() && verdict.prints.empty()) return;
   output.line();
   output.line("{}  {}", problem_text(subject.problem), config_text(subject.config));
-  output.line("found in: {} (seed {})", first.where, first.seed);
-  emulator::Report report;
-  for (const CaseFinding& found : verdict.findings) report.findings.push_back(found.finding);
-  std::string text = report.text();
-  text.resize(text.find_last_not_of('\n') + 1);
-  output.line(text);
+  for (const CasePrint& print : verdict.prints) {
+    output.line("printed in: {} (seed {})", print.where, print.seed);
+    output.raw(print.text);
+    if (!print.text.ends_with('\n')) output.line();
+  }
+  if (verdict.good()) return;
+  if (!verdict.findings.empty()) {
+    const CaseFinding& first = verdict.findings.front();
+    output.line("found in: {} (seed {})", first.where, first.seed);
+    std::vector<emulator::Finding> findings;
+    for (const CaseFinding& found : verdict.findings) findings.push_back(found.finding);
+    output.line(std::string_view(long_text(findings)));
+  }
+  output.line("the same again: {}", replay_command(request, subject, verdict.seed));
 }
 
 // The spec that the header comment of an emitted kernel states.
@@ -134,10 +118,39 @@ Subject subject_of_source(const std::string& path, const Problem& problem) {
 
 class Verifier {
  public:
-  Verifier(std::shared_ptr<runtime::CpuDevice> device, EmulatedGateOptions options, Output& output)
-      : gate_(std::move(device), std::move(options)), output_(output) {}
+  Verifier(const EmulatedVerifyRequest& request, std::stop_token stop, std::shared_ptr<runtime::CpuDevice> device,
+           Output& output)
+      : request_(request),
+        gate_(std::move(device), {.seeds = request.seeds, .first_seed = request.first_seed, .stop = std::move(stop)}),
+        output_(output) {}
 
-  void verify(const Subject& subject) {
+  /// One that does not compile, or that the emulator refuses, is a row of the report.
+  void verify(Subject subject) {
+    if (subject.failure.empty()) {
+      try {
+        run(subject);
+        return;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::interrupted) throw;
+        subject.failure = error.what();
+      }
+    }
+    report_.add_failure(subject);
+  }
+
+  ExitCode finish() {
+    output_.end_progress();
+    report_.print(output_);
+    for (const auto& [subject, verdict] : verdicts_) describe(request_, subject, verdict, output_);
+    output_.line();
+    output_.line("{:.1f} million PTX instructions on the CPU emulator in {:.1f} s",
+                 static_cast<double>(instructions_) * 1e-6, seconds_);
+    output_.document()["device"] = "cpu";
+    return report_.finish(output_, "verify: a kernel does not build or is wrong, or the emulator found a fault in it");
+  }
+
+ private:
+  void run(const Subject& subject) {
     const codegen::KernelSpec spec = codegen::parse_kernel_spec(subject.build.info.spec);
     say(subject, "small problems");
     if (!add(subject, "small", gate_.judge(spec, subject.build.cubin))) return;
@@ -153,18 +166,6 @@ class Verifier {
         gate_.judge(spec, subject.config, subject.build.cubin, subject.problem, affordable_rows(subject.problem)));
   }
 
-  ExitCode finish() {
-    output_.end_progress();
-    report_.print(output_);
-    for (const auto& [subject, verdict] : faulty_) describe(subject, verdict, output_);
-    output_.line();
-    output_.line("{:.1f} million PTX instructions on the CPU emulator in {:.1f} s",
-                 static_cast<double>(instructions_) * 1e-6, seconds_);
-    output_.document()["device"] = "cpu";
-    return report_.finish(output_, "verify: a kernel is wrong, or the emulator found a fault in it");
-  }
-
- private:
   void say(const Subject& subject, const char* what) {
     output_.progress(fmt::format("{}  {}  {}", short_problem_text(subject.problem), subject.origin, what), true);
   }
@@ -175,22 +176,27 @@ class Verifier {
     if (!verdict.good()) {
       row.status = cache::TrialStatus::wrong;
       row.reason = summary(verdict);
-      faulty_.emplace_back(subject, verdict);
     }
     Json& json = report_.add(subject, what, row);
     json["findings"] = Json::array();
-    for (const CaseFinding& found : verdict.findings) json["findings"].push_back(finding_json(found));
+    for (const CaseFinding& found : verdict.findings) json["findings"].push_back(case_json(found));
+    json["printed"] = Json::array();
+    for (const CasePrint& print : verdict.prints)
+      json["printed"].push_back({{"case", print.where}, {"seed", print.seed}, {"text", print.text}});
+    if (!verdict.good()) json["replay"] = replay_command(request_, subject, verdict.seed);
     json["instructions"] = verdict.instructions;
     json["seconds"] = verdict.seconds;
+    verdicts_.emplace_back(subject, verdict);
     instructions_ += verdict.instructions;
     seconds_ += verdict.seconds;
     return verdict.good();
   }
 
+  const EmulatedVerifyRequest& request_;
   EmulatedGate gate_;
   Output& output_;
   VerifyReport report_;
-  std::vector<std::pair<Subject, EmulatedVerdict>> faulty_;
+  std::vector<std::pair<Subject, EmulatedVerdict>> verdicts_;
   std::uint64_t instructions_ = 0;
   double seconds_ = 0;
 };
@@ -209,10 +215,10 @@ ExitCode verify_on_emulator(const EmulatedVerifyRequest& request, Output& output
   const Interrupt interrupt;
   const auto device = std::make_shared<runtime::CpuDevice>();
   // Nothing is kept on disk: the front end compiles in about a second, and the cache is for code that GPUs run.
-  const cache::Store store = memory_store();
+  const cache::Store store = cache::Store::memory_only();
   runtime::Builder builder(store, [] { return runtime::ptx_compiler(); });
   Subjects subjects(subject_request, device->properties(), store, builder, output);
-  Verifier verifier(device, {.seeds = request.seeds, .stop = interrupt.token()}, output);
+  Verifier verifier(request, interrupt.token(), device, output);
   if (request.source.empty()) {
     for (const Subject& subject : subjects.all()) verifier.verify(subject);
   } else {
@@ -224,7 +230,7 @@ ExitCode verify_on_emulator(const EmulatedVerifyRequest& request, Output& output
 
 EmulatedOutcome try_on_emulator(const codegen::KernelSpec& spec, const std::stop_token& stop) {
   const auto device = std::make_shared<runtime::CpuDevice>();
-  runtime::Builder builder(memory_store(), [] { return runtime::ptx_compiler(); });
+  runtime::Builder builder(cache::Store::memory_only(), [] { return runtime::ptx_compiler(); });
   EmulatedGate gate(device, {.stop = stop});
   const EmulatedVerdict verdict = gate.judge(spec, builder.build(spec).cubin);
   return {verdict.good(), verdict.good() ? "ok" : summary(verdict)};

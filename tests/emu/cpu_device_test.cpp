@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -13,6 +14,8 @@
 #include "runtime/keys.h"
 #include "runtime/reference.h"
 #include "runtime/runtime_state.h"
+#include "tests/emu/kernel_text.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace attune::emulator {
 namespace {
@@ -37,14 +40,8 @@ bool has_compiler() {
   }
 }
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 runtime::Builder ptx_builder() {
-  return runtime::Builder(memory_store(), [] { return runtime::ptx_compiler(); });
+  return runtime::Builder(cache::Store::memory_only(), [] { return runtime::ptx_compiler(); });
 }
 
 codegen::KernelSpec spec_of(const std::string& config) {
@@ -130,9 +127,25 @@ TEST_CASE("cpu device: code that is not PTX") {
   CHECK(code_of([&] { empty->function("attune_forward", 0); }) == ErrorCode::not_found);
 }
 
+TEST_CASE("cpu device: each module has variables of its own") {
+  runtime::CpuDevice device;
+  const std::string code = tests::count_text();
+  const auto one = device.load(code), other = device.load(code);
+  const runtime::DeviceBuffer out(device, sizeof(std::uint32_t));
+  void* address = out.data();
+  void* arguments[] = {&address};
+  const auto count = [&](runtime::Module& module) {
+    device.launch(module.function("count", 0), {}, arguments);
+    return *static_cast<const std::uint32_t*>(out.data());
+  };
+  CHECK(count(*one) == 6);
+  CHECK(count(*one) == 7);
+  CHECK(count(*other) == 6);
+}
+
 TEST_CASE("cpu device: builds for it have keys of their own") {
   if (!has_compiler()) return;
-  runtime::Builder ptx = ptx_builder(), cubin(memory_store());
+  runtime::Builder ptx = ptx_builder(), cubin(cache::Store::memory_only());
   const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0");
   CHECK(ptx.key(spec) != cubin.key(spec));
   const runtime::Build build = ptx.build(spec);
@@ -246,6 +259,86 @@ TEST_CASE("gate on the emulator: a kernel, the same without a fence, and one tha
   stopped.request_stop();
   cli::EmulatedGate interrupted(device, {.stop = stopped.get_token()});
   CHECK(code_of([&] { interrupted.judge(spec, code); }) == ErrorCode::interrupted);
+}
+
+TEST_CASE("gate on the emulator: a seed gives a case the same order, whatever ran before") {
+  if (!has_compiler()) return;
+  const auto device = std::make_shared<runtime::CpuDevice>();
+  runtime::Builder builder = ptx_builder();
+  const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0,o=own");
+  const std::string code = without(builder.build(spec).cubin, "fence.proxy.async");
+  cli::EmulatedGate gate(device, {.seeds = 2, .first_seed = 40});
+  const cli::EmulatedVerdict first = gate.judge(spec, code), again = gate.judge(spec, code);
+  cli::EmulatedGate alone(device, {.first_seed = first.seed});
+  const cli::EmulatedVerdict replayed = alone.judge(spec, code);
+  CHECK(first.seed >= 40);
+  for (const cli::EmulatedVerdict* verdict : {&again, &replayed}) {
+    CHECK(verdict->seed == first.seed);
+    CHECK(verdict->judgement.cases == first.judgement.cases);
+    REQUIRE(verdict->findings.size() == first.findings.size());
+    for (std::size_t i = 0; i < first.findings.size(); ++i) {
+      CHECK(verdict->findings[i].where == first.findings[i].where);
+      CHECK(verdict->findings[i].finding.message == first.findings[i].finding.message);
+      CHECK(verdict->findings[i].finding.count == first.findings[i].finding.count);
+    }
+  }
+}
+
+TEST_CASE("verify --device cpu: what a kernel prints, and the command that repeats a finding") {
+  if (!has_compiler()) return;
+  const attune::tests::TemporaryFolder folder;
+  const std::string file = folder.string() + "/kernel.cu", problem = to_string(kProblem);
+  std::string source =
+      run_command({"emit", "--problem", problem, "--config", "consumers=1,block_n=64,ping_pong=0,o=own"}).out;
+  source = without(source, "fence_proxy_async();");
+  source.insert(source.find('{', source.find("attune_forward(")) + 1,
+                " if (threadIdx.x + blockIdx.x == 0) printf(\"begun\\n\");");
+  std::ofstream(file) << source;
+  const Finished text =
+      run_command({"verify", "--device", "cpu", "--problem", problem, "--source", file, "--first-seed", "3"});
+  CHECK(text.status == 1);
+  CHECK(text.out.find("printed in: ") != std::string::npos);
+  CHECK(text.out.find("(seed 3)\nbegun\n") != std::string::npos);
+  CHECK(text.out.find("proxy_race: ") != std::string::npos);
+  CHECK(text.out.find("the same again: attune verify --device cpu --problem " + problem + " --source " + file +
+                      " --first-seed 3") != std::string::npos);
+  const auto results_of = [&](const std::vector<std::string>& arguments) {
+    const Finished finished = run_command(arguments);
+    CHECK(finished.status == 1);
+    return nlohmann::json::parse(finished.out)["results"];
+  };
+  const nlohmann::json first = results_of({"verify", "--device", "cpu", "--problem", problem, "--source", file,
+                                           "--seeds", "2", "--first-seed", "7", "--json"});
+  std::vector<std::string> replay{"--json"};
+  std::istringstream words(first[0]["replay"].get<std::string>());
+  for (std::string word; words >> word;)
+    if (word != "attune") replay.push_back(word);
+  const nlohmann::json again = results_of(replay);
+  CHECK(first[0]["findings"] == again[0]["findings"]);
+  CHECK(first[0]["printed"][0]["text"] == "begun\n");
+}
+
+TEST_CASE("verify --device cpu: a kernel that the emulator refuses fails for itself, and the others go on") {
+  if (!has_compiler()) return;
+  const attune::tests::TemporaryFolder folder;
+  const std::string file = folder.string() + "/kernel.cu";
+  const std::vector<std::string> problem{"--head-dim", "64", "--heads", "2", "--tokens", "256", "--causal"};
+  std::vector<std::string> arguments{"emit", "--head-dim", "64",       "--heads",
+                                     "2",    "--causal",   "--config", "consumers=1,block_n=64,ping_pong=0"};
+  std::string source = run_command(arguments).out;
+  source.insert(source.find('{', source.find("attune_forward(")) + 1, " asm volatile(\"frobnicate.b32;\");");
+  std::ofstream(file) << source;
+  arguments = {"verify", "--device", "cpu", "--source", file, "--seqlens", "128,256", "--json"};
+  arguments.insert(arguments.end(), problem.begin(), problem.end());
+  const Finished finished = run_command(arguments);
+  CHECK(finished.status == 1);
+  const nlohmann::json results = nlohmann::json::parse(finished.out)["results"];
+  REQUIRE(results.size() == 2);
+  for (const nlohmann::json& result : results) {
+    CHECK(result["ok"] == false);
+    CHECK(result["status"] == "rejected");
+    CHECK(result["reason"].get<std::string>().find("frobnicate") != std::string::npos);
+  }
 }
 
 TEST_CASE("verify --device cpu") {
