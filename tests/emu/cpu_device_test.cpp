@@ -10,11 +10,12 @@
 #include "cli/app.h"
 #include "cli/emulator/emulated_gate.h"
 #include "runtime/cpu/element.h"
-#include "runtime/cpu/ptx_compiler.h"
 #include "runtime/keys.h"
 #include "runtime/reference.h"
 #include "runtime/runtime_state.h"
 #include "tests/emu/kernel_text.h"
+#include "tests/emu/ptx_cache.h"
+#include "tests/nvrtc.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace attune::emulator {
@@ -29,19 +30,8 @@ constexpr Problem kProblem{.head_dim = 64,
                            .seqlen_q = 150,
                            .seqlen_k = 150};
 
-bool has_compiler() {
-  try {
-    runtime::Compiler::get();
-    return true;
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return false;
-  }
-}
-
 runtime::Builder ptx_builder() {
-  return runtime::Builder(cache::Store::memory_only(), [] { return runtime::ptx_compiler(); });
+  return runtime::Builder(cache::Store::memory_only(), [] { return tests::ptx_compiler(); });
 }
 
 codegen::KernelSpec spec_of(const std::string& config) {
@@ -144,7 +134,7 @@ TEST_CASE("cpu device: each module has variables of its own") {
 }
 
 TEST_CASE("cpu device: builds for it have keys of their own") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   runtime::Builder ptx = ptx_builder(), cubin(cache::Store::memory_only());
   const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0");
   CHECK(ptx.key(spec) != cubin.key(spec));
@@ -157,10 +147,10 @@ TEST_CASE("cpu device: builds for it have keys of their own") {
 }
 
 TEST_CASE("cpu device: a runtime plans and launches on it") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const auto device = std::make_shared<runtime::CpuDevice>();
   runtime::RuntimeState state({.use_cache = false, .check_pointers = true, .on_warning = [](const std::string&) {}},
-                              device, [] { return runtime::ptx_compiler(); });
+                              device, [] { return tests::ptx_compiler(); });
   const Plan plan = state.plan(kProblem, {});
   CHECK(plan.info().origin == Origin::heuristic);
   cli::EmulatedTensors tensors(*device, kProblem, {});
@@ -187,7 +177,7 @@ TEST_CASE("cpu device: a runtime plans and launches on it") {
 }
 
 TEST_CASE("cpu device: the reference kernel and the host agree") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     Problem problem = kProblem;
     problem.dtype = dtype;
@@ -231,7 +221,7 @@ TEST_CASE("cpu device: elements round to nearest even and back") {
 }
 
 TEST_CASE("gate on the emulator: a kernel, the same without a fence, and one that computes something else") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const auto device = std::make_shared<runtime::CpuDevice>();
   runtime::Builder builder = ptx_builder();
   const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0,o=own");
@@ -262,7 +252,7 @@ TEST_CASE("gate on the emulator: a kernel, the same without a fence, and one tha
 }
 
 TEST_CASE("gate on the emulator: a seed gives a case the same order, whatever ran before") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const auto device = std::make_shared<runtime::CpuDevice>();
   runtime::Builder builder = ptx_builder();
   const codegen::KernelSpec spec = spec_of("consumers=1,block_n=64,ping_pong=0,o=own");
@@ -285,7 +275,7 @@ TEST_CASE("gate on the emulator: a seed gives a case the same order, whatever ra
 }
 
 TEST_CASE("verify --device cpu: what a kernel prints, and the command that repeats a finding") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const attune::tests::TemporaryFolder folder;
   const std::string file = folder.string() + "/kernel.cu", problem = to_string(kProblem);
   std::string source =
@@ -319,7 +309,7 @@ TEST_CASE("verify --device cpu: what a kernel prints, and the command that repea
 }
 
 TEST_CASE("verify --device cpu: a kernel that the emulator refuses fails for itself, and the others go on") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const attune::tests::TemporaryFolder folder;
   const std::string file = folder.string() + "/kernel.cu";
   const std::vector<std::string> problem{"--head-dim", "64", "--heads", "2", "--tokens", "256", "--causal"};
@@ -342,7 +332,7 @@ TEST_CASE("verify --device cpu: a kernel that the emulator refuses fails for its
 }
 
 TEST_CASE("verify --device cpu") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const std::vector<std::string> problem{"--head-dim", "64", "--heads", "2", "--batch", "1", "--causal"};
   std::vector<std::string> arguments{"verify",   "--device", "cpu",      "--json",
                                      "--seqlen", "128",      "--config", "consumers=1,block_n=64,ping_pong=0",

@@ -13,9 +13,9 @@
 
 #include "cli/app.h"
 #include "cli/emulator/kernel_arguments.h"
-#include "runtime/compiler.h"
 #include "tests/emu/kernel_text.h"
 #include "tests/emu/refusal.h"
+#include "tests/nvrtc.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace attune::emulator::tests {
@@ -207,13 +207,7 @@ TEST_CASE_FIXTURE(Fixture, "emulate: variables begin anew with each seed") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "emulate: CUDA source, names as in the source, what a kernel prints") {
-  try {
-    runtime::Compiler::get();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return;
-  }
+  if (!attune::tests::nvrtc()) return;
   const std::string file = write("sum.cu",
                                  "#include <cuda_fp16.h>\n"
                                  "template <int N> __global__ void sum(const __half* x, float* out) {\n"

@@ -16,7 +16,8 @@
 #include <attune/emulator.h>
 #include <attune/error.h>
 
-#include "runtime/compiler.h"
+#include "tests/emu/ptx_cache.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator::tests {
 
@@ -27,15 +28,8 @@ inline std::string kernel_ptx(const std::string& name) {
   std::ifstream in(ATTUNE_TEST_DATA "/../emu/kernels/" + name + ".cu", std::ios::binary);
   REQUIRE_MESSAGE(in.good(), "no kernels/" << name << ".cu");
   const std::string source = "#line 1 \"" + name + ".cu\"\n" + std::string(std::istreambuf_iterator<char>(in), {});
-  std::shared_ptr<const runtime::Compiler> compiler;
-  try {
-    compiler = runtime::Compiler::get();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return {};
-  }
-  return compiler
+  if (!attune::tests::nvrtc()) return {};
+  return ptx_compiler()
       ->compile(source, {"--gpu-architecture=sm_90a", "--std=c++17", "-default-device", "--generate-line-info"}, true)
       .ptx;
 }

@@ -4,22 +4,12 @@
 
 #include <attune/error.h>
 
-#include "runtime/compiler.h"
 #include "tests/fault/cli_process.h"
+#include "tests/nvrtc.h"
 
 using namespace attune::tests;
 
 namespace {
-
-bool has_nvrtc() {
-  try {
-    attune::runtime::Compiler::get();
-    return true;
-  } catch (const attune::Error&) {
-    MESSAGE("no NVRTC: nothing to interrupt");
-    return false;
-  }
-}
 
 // The signals are handled before the cache is opened.
 void wait_for_cache(const TemporaryFolder& folder) {
@@ -31,7 +21,7 @@ void wait_for_cache(const TemporaryFolder& folder) {
 }  // namespace
 
 TEST_CASE("SIGINT and SIGTERM leave a usable cache and end with 130") {
-  if (!has_nvrtc()) return;
+  if (!nvrtc()) return;
   for (const int number : {SIGINT, SIGTERM}) {
     CAPTURE(number);
     const TemporaryFolder folder;
@@ -49,7 +39,7 @@ TEST_CASE("SIGINT and SIGTERM leave a usable cache and end with 130") {
 }
 
 TEST_CASE("a second signal ends the command at once") {
-  if (!has_nvrtc()) return;
+  if (!nvrtc()) return;
   const TemporaryFolder folder;
   Cli tune({"tune", "--no-gpu", "--max-candidates", "200", "--budget", "10m", "--cache-dir", folder.string()},
            {"CUDA_VISIBLE_DEVICES=-1"});

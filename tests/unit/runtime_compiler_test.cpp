@@ -5,6 +5,7 @@
 #include <attune/error.h>
 
 #include "runtime/compiler.h"
+#include "tests/nvrtc.h"
 
 namespace attune::runtime {
 namespace {
@@ -23,17 +24,6 @@ CompileResult parsed(const std::string& log) {
 }
 
 std::vector<std::string> sm90_options() { return {"--gpu-architecture=sm_90a", "--std=c++17"}; }
-
-// Null where this machine has no NVRTC: the tests that need it then only say so.
-std::shared_ptr<const Compiler> compiler() {
-  try {
-    return Compiler::get();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return nullptr;
-  }
-}
 
 TEST_CASE("log: a clean build") {
   const CompileResult r = parsed(kCleanLog);
@@ -93,7 +83,7 @@ TEST_CASE("options: ptxas is always asked for its figures, once") {
 }
 
 TEST_CASE("compile: cubin, PTX, figures") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   CHECK(nvrtc->version().size() >= 4);
   const CompileResult r = nvrtc->compile("extern \"C\" __global__ void f(float* x) { x[threadIdx.x] *= 2; }",
@@ -109,7 +99,7 @@ TEST_CASE("compile: cubin, PTX, figures") {
 }
 
 TEST_CASE("compile: a virtual architecture gives PTX alone") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   const CompileResult r =
       nvrtc->compile("extern \"C\" __global__ void f() {}", {"--gpu-architecture=compute_90a"}, /*want_ptx=*/true);
@@ -118,7 +108,7 @@ TEST_CASE("compile: a virtual architecture gives PTX alone") {
 }
 
 TEST_CASE("compile: a spill is seen") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   const CompileResult r = nvrtc->compile(R"(
 extern "C" __global__ void __maxnreg__(24) f(const float* in, float* out) {
@@ -136,7 +126,7 @@ extern "C" __global__ void __maxnreg__(24) f(const float* in, float* out) {
 }
 
 TEST_CASE("compile: an error names the file and line of #line") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   try {
     nvrtc->compile("#line 40 \"sm90/forward.cuh\"\n__global__ void f() { undefined(); }\nint x = \"text\";\n",
@@ -151,7 +141,7 @@ TEST_CASE("compile: an error names the file and line of #line") {
 }
 
 TEST_CASE("compile: ptxas errors and bad options are typed errors") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   const auto code_of = [&](const char* source, const std::vector<std::string>& options) {
     try {
@@ -170,7 +160,7 @@ TEST_CASE("compile: ptxas errors and bad options are typed errors") {
 }
 
 TEST_CASE("compile: several threads at once") {
-  const auto nvrtc = compiler();
+  const auto nvrtc = tests::nvrtc();
   if (!nvrtc) return;
   std::vector<std::string> cubins(4);
   {

@@ -6,6 +6,7 @@
 
 #include "runtime/compiler.h"
 #include "runtime/cubin.h"
+#include "tests/nvrtc.h"
 #include "tests/unit/fake_device.h"
 
 namespace attune::runtime {
@@ -15,9 +16,10 @@ namespace {
 // NVRTC.
 const std::string& real_cubin() {
   static const std::string cubin = [] {
-    try {
-      return Compiler::get()
-          ->compile(R"(
+    const auto compiler = tests::nvrtc();
+    if (!compiler) return std::string();
+    return compiler
+        ->compile(R"(
 __device__ __noinline__ float helper(float x) { return sinf(x); }
 extern "C" __global__ void __launch_bounds__(384) first(float* x) {
   __shared__ float s[256];
@@ -27,11 +29,8 @@ extern "C" __global__ void __launch_bounds__(384) first(float* x) {
 }
 extern "C" __global__ void second(int* x) { *x = 1; }
 )",
-                    {"--gpu-architecture=sm_90a"})
-          .cubin;
-    } catch (const Error&) {
-      return std::string();
-    }
+                  {"--gpu-architecture=sm_90a"})
+        .cubin;
   }();
   return cubin;
 }

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "runtime/compiler.h"
 #include "runtime/tune_hook.h"
+#include "tests/nvrtc.h"
 #include "tests/unit/fake_device.h"
 #include "tuner/forecast.h"
 #include "tuner/halving.h"
@@ -300,13 +300,8 @@ TEST_CASE("gate shapes: every kernel of the space has some, all of which it serv
 }
 
 TEST_CASE("the helper kernels compile") {
-  std::shared_ptr<const runtime::Compiler> compiler;
-  try {
-    compiler = runtime::Compiler::get();
-  } catch (const Error&) {
-    MESSAGE("no NVRTC here");
-    return;
-  }
+  const auto compiler = tests::nvrtc();
+  if (!compiler) return;
   const runtime::CompileResult result = compiler->compile(std::string(helpers_source()), helpers_options("sm_90a"));
   for (const char* entry :
        {"attune_fill_normal", "attune_count_halves", "attune_compare_rows", "attune_spin", "attune_clock_probe"})
