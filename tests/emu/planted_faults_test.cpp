@@ -1,7 +1,7 @@
 // Faults that are planted on purpose must be found and named, and the kernels without them must be clean.
-// ATTUNE_FAULT_TABLE=<file> writes what was found as a Markdown table, with what a GPU made of the faults if
-// ATTUNE_FAULT_DEVICE=<file> names the results of faults/on_device.py. ATTUNE_FAULT_DUMP=<folder> writes what that
-// script takes.
+// ATTUNE_FAULT_TABLE=<file> writes the tables of docs/emulator-faults.md: what was found, and what a GPU made of the
+// faults by faults/h200.json. That file comes of faults/on_device.py, which takes what ATTUNE_FAULT_DUMP=<folder>
+// writes.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -14,7 +14,9 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/compiler.h"
@@ -46,9 +48,11 @@ bool nvrtc_is_here() {
   }
 }
 
-std::string small_source(const std::string& file) {
-  return read_file(std::filesystem::path(ATTUNE_TEST_DATA).parent_path() / "emu" / "faults" / (file + ".cu"));
+std::filesystem::path faults_folder() {
+  return std::filesystem::path(ATTUNE_TEST_DATA).parent_path() / "emu" / "faults";
 }
+
+std::string small_source(const std::string& file) { return read_file(faults_folder() / (file + ".cu")); }
 
 std::string replaced(std::string source, const std::string& find, int times, const std::string& replace) {
   int found = 0;
@@ -92,28 +96,48 @@ Outcome judge(const Report& report, bool wrong_output, const Expectation& expect
   return outcome;
 }
 
+const DeviceResults& device_results() {
+  static const DeviceResults results(faults_folder() / "h200.json");
+  return results;
+}
+
+/// Kernel and name of each, in the order of the table.
+std::vector<std::pair<std::string, std::string>> all_faults() {
+  std::vector<std::pair<std::string, std::string>> faults;
+  for (const AttentionFault& fault : attention_faults()) faults.emplace_back(fault.base, fault.name);
+  for (const SmallFault& fault : small_faults()) faults.emplace_back(fault.file, fault.name);
+  return faults;
+}
+
+/// A message as a cell of a table: without what depends on the machine, and not longer than a glance.
+std::string cell(std::string message) {
+  message = std::regex_replace(message, std::regex("address 0x[0-9a-f]{9,}"), "address");
+  message = std::regex_replace(message, std::regex(R"( \[[^\]]*\.(cu|cuh|ptx):\d+[^\]]*\])"), "");
+  constexpr std::size_t kLength = 160;
+  if (message.size() > kLength) message = message.substr(0, message.rfind(' ', kLength)) + " ...";
+  for (std::size_t at = 0; (at = message.find('|', at)) != std::string::npos; at += 2) message.insert(at, "\\");
+  return message;
+}
+
+/// The cells of a fault's row that a GPU has filled.
+std::string device_cells(const std::string& kernel, const std::string& fault) {
+  return fmt::format("| {} | {} |", device_results().device(kernel, fault), device_results().sanitizer(kernel, fault));
+}
+
 /// Rows of the table that ATTUNE_FAULT_TABLE asks for.
 void record(const std::string& kernel, const std::string& fault, const Outcome& outcome, std::size_t seeds) {
   const char* file = std::getenv("ATTUNE_FAULT_TABLE");
   if (!file) return;
-  const char* device_file = std::getenv("ATTUNE_FAULT_DEVICE");
-  static const auto device =
-      device_file ? std::make_unique<const DeviceResults>(std::filesystem::path(device_file)) : nullptr;
-  std::ofstream out(file, std::ios::app);
+  static std::ofstream out(file);
   if (out.tellp() == 0) {
-    if (device) out << device->summary() << "\n\n";
-    out << "| kernel | planted fault | found as | with seeds |"
-        << (device ? fmt::format(" on an {} | compute-sanitizer |", device->gpu()) : "")
-        << " what the report says |\n|---|---|---|---|" << (device ? "---|---|" : "") << "---|\n";
+    out << device_results().summary(all_faults()) << "\n"
+        << "| kernel | planted fault | found as | with seeds | on an H200 | compute-sanitizer | what the report says "
+           "|\n"
+        << "|---|---|---|---|---|---|---|\n";
   }
-  // What depends on the machine is left out.
-  std::string message = std::regex_replace(outcome.message, std::regex("address 0x[0-9a-f]{9,}"), "address");
-  message = std::regex_replace(message, std::regex(R"(\[/[^\]]*/([^/\]]+/[^/\]]+/[^/\]]+)\])"), "[$1]");
-  for (std::size_t at = 0; (at = message.find('|', at)) != std::string::npos; at += 2) message.insert(at, "\\");
-  const std::string columns =
-      device ? fmt::format(" {} | {} |", device->device(kernel, fault), device->sanitizer(kernel, fault)) : "";
-  out << fmt::format("| {} | {} | `{}` | {} of {} |{} {} |\n", kernel, fault, outcome.text, seeds, std::size(kSeeds),
-                     columns, message);
+  out << fmt::format("| {} | {} | `{}` | {} of {} {} {} |\n", kernel, fault, outcome.text, seeds, std::size(kSeeds),
+                     device_cells(kernel, fault), cell(outcome.message))
+      << std::flush;
 }
 
 /// Judges the launches of all seeds.
@@ -274,6 +298,22 @@ TEST_CASE("planted faults are written for a device" * doctest::skip(std::getenv(
   add_attention_cases(&cases);
   add_small_cases(&cases);
   cases.finish();
+}
+
+TEST_CASE("the documentation has a row for each planted fault") {
+  const std::string text = read_file(faults_folder() / "../../../docs/emulator-faults.md");
+  CHECK(text.find(device_results().summary(all_faults())) != std::string::npos);
+  std::istringstream lines(text.substr(text.find("| kernel | planted fault |")));
+  std::string line;
+  REQUIRE(std::getline(lines, line));
+  REQUIRE(std::getline(lines, line));
+  for (const auto& [kernel, fault] : all_faults()) {
+    REQUIRE(std::getline(lines, line));
+    CAPTURE(line);
+    CHECK(line.starts_with(fmt::format("| {} | {} |", kernel, fault)));
+    CHECK(line.find(" " + device_cells(kernel, fault) + " ") != std::string::npos);
+  }
+  CHECK_FALSE(std::getline(lines, line));
 }
 
 TEST_CASE("attention kernels as emitted are clean and right") {

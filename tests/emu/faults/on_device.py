@@ -34,6 +34,7 @@ TOOLS = {
     "synccheck": [],
     "initcheck": [],
 }
+EVERY_TOOL = ["--show-backtrace", "no", "--print-limit", "20", "--launch-timeout", "60"]
 POISON = 0xFF  # of outputs: NaN in each type
 RESULT = "result: "  # a worker's last line
 
@@ -201,18 +202,20 @@ def run_plainly(driver, case, launches, patience):
     function, pointers, arguments, kept = prepare(driver, case)
     judged, wrong_launches, detail = {}, 0, ""
     for launch in range(1, launches + 1):
-        for name, data in case.inputs.items():
-            driver.write(pointers[name], data)
-        for expected in case.expected:
-            driver.fill(pointers[expected["buffer"]], POISON, case.sizes[expected["buffer"]])
         try:
+            for name, data in case.inputs.items():
+                driver.write(pointers[name], data)
+            for expected in case.expected:
+                driver.fill(pointers[expected["buffer"]], POISON, case.sizes[expected["buffer"]])
             start(driver, case, function, arguments)
             if not driver.finished(time.monotonic() + patience):
                 return {"result": "hangs", "launch": launch, "wrong_launches": wrong_launches}
-        except DriverError as error:
-            return {"result": f"error {error.name}", "launch": launch, "wrong_launches": wrong_launches}
-        for expected in case.expected:
-            data = driver.read(pointers[expected["buffer"]], case.sizes[expected["buffer"]])
+            outputs = [driver.read(pointers[expected["buffer"]], case.sizes[expected["buffer"]])
+                       for expected in case.expected]
+        except DriverError as error:  # of this launch, or a late one of the launch before
+            return {"result": f"error {error.name}", "launch": launch, "wrong_launches": wrong_launches,
+                    "detail": str(error)}
+        for expected, data in zip(case.expected, outputs):
             key = (expected["buffer"], data)
             if key not in judged:
                 judged[key] = wrong_elements(data, expected)
@@ -280,46 +283,61 @@ def worker_result(text):
 
 
 def findings(text):
-    """The heads of what compute-sanitizer reports, in its order, without what an error of the launch adds."""
-    found = []
+    """What compute-sanitizer reports, in its order and without what an error of the launch adds: the lines of each."""
+    found, current = [], None
     for line in text.splitlines():
-        match = re.match(r"=========\s(?!\s)(.+)", line)
-        if not match or not match[1].strip():
-            continue
-        head = match[1].strip()
-        if re.match(r"COMPUTE-SANITIZER|\w+ SUMMARY|Program hit|Target application|Tracking kernels|Internal|"
-                    r"(Error|Warning): (?!Race|Potential)", head):
-            continue
-        found.append(head)
+        match = re.match(r"=========( +)(\S.*)", line)
+        if not match:
+            current = None
+        elif len(match[1]) > 1:
+            if current is not None:
+                current.append(match[2])
+        elif re.match(r"COMPUTE-SANITIZER|\w+ SUMMARY|Program hit|Target application|Tracking kernels|Internal|"
+                      r"(Error|Warning): (?!Race|Potential)", match[2]):
+            current = None
+        else:
+            current = [match[2]]
+            found.append(current)
     return found
 
 
-def kind_of(head):
-    """A finding without addresses, kernels and positions."""
-    head = re.sub(r"^(Error|Warning|Info|WARN|ERROR):\s*", "", head)
-    if re.match(r"(Potential )?\S* ?hazard|Race reported", head):
-        return "race"
-    head = re.split(r" at | in block| by thread|, |\. | \(|: 0x| 0x", head)[0]
-    return head.strip().rstrip(".:")
+def kind_of(finding):
+    """A finding in a few words, without addresses, kernels, positions, and underscores that Markdown takes for bold."""
+    head = re.sub(r"^(Error|Warning|Info|WARN|ERROR):\s*", "", finding[0]).replace("__", "")
+    rest = " ".join(finding[1:])
+    race = re.match(r"Race reported between (\w+) access", head)
+    if race:
+        other = re.search(r"and (\w+) access", rest)
+        return f"race in shared memory ({race[1]}, {other[1] if other else 'unknown'})".lower()
+    deadlock = re.match(r"Deadlock detected in (Cuda::barrier wait)?", head)
+    if deadlock:
+        return "deadlock at an mbarrier" if deadlock[1] else "deadlock at a barrier"
+    barrier = re.match(r"Barrier error detected\. (.+?)\.?$", head)
+    if barrier:
+        return "barrier error, " + barrier[1].replace("(s)", "s").lower().removeprefix("barrier ")
+    why = re.search(r"is (misaligned|out of bounds)", rest) or re.search(r"(in a block that might .+)", rest)
+    head = re.split(r" at | in block| by thread|, |\. | \(|: 0x| 0x", head)[0].strip().rstrip(".:")
+    head = head.lower().replace(" of size ", " of ")
+    return f"{head}, {why[1]}" if why else head
 
 
 def tool_result(text, killed, plainly):
     """What a run under a tool showed. The error that the kernel ends with plainly, too, is no finding of the tool's."""
-    heads, launch = findings(text), worker_result(text)
+    found, launch = findings(text), worker_result(text)
     result = {}
-    if heads:
-        result["result"] = kind_of(heads[0])
-        result["findings"] = [head[:200] for head in heads[:3]]
+    if found:
+        result["result"] = "findings"
+        result["kinds"] = list(dict.fromkeys(map(kind_of, found)))
+        result["first"] = [line[:160] for line in found[0]]
     elif killed:
         result["result"] = "times out"
     elif not re.search(r"========= (ERROR|RACECHECK) SUMMARY", text):
         result["result"] = "tool failed"
+        result["log"] = text[-2000:]
     elif launch and launch["result"] not in ("ran", plainly):
         result["result"] = launch["result"]
     else:
         result["result"] = "nothing"
-    if result["result"] != "nothing":
-        result["log"] = "\n".join(line[:160] for line in text.splitlines()[:12])
     if launch:
         result["launch"] = launch["result"]
     return result
@@ -379,11 +397,14 @@ class Run:
             "gpu": first_line(gpu, r"([^,\n]+)"),
             "driver": first_line(gpu, r", *(\S+)"),
             "date": datetime.date.today().isoformat(),
+            "commit": options.commit,
             "nvrtc": dump["compiler"],
             "compute_sanitizer":
                 first_line([self.sanitizer, "--version"], r"Version (\S+)") if self.sanitizer else "not found",
-            "options": {tool: " ".join(extra) for tool, extra in TOOLS.items()},
+            "options": {tool: " ".join(extra + EVERY_TOOL) for tool, extra in TOOLS.items()},
+            "command": " ".join(["python3", os.path.basename(sys.argv[0]), *sys.argv[1:]]),
             "launches": options.launches,
+            "seconds": {"launch": options.patience, "tool": options.timeout, "tool if it hangs": options.hang_timeout},
             "cases": [{"id": case["id"], "kernel": case["kernel"], "fault": case["fault"], "emulator": case["emulator"],
                        "device": {"result": "not run"}, "sanitizer": {}} for case in self.cases],
         }
@@ -456,8 +477,8 @@ class Run:
             return
         hangs = entry["device"]["result"] in ("hangs", "not run")
         timeout = self.options.hang_timeout if hangs else self.options.timeout
-        command = [self.sanitizer, "--tool", tool, *TOOLS[tool], "--show-backtrace", "no", "--print-limit", "20", "--launch-timeout", "60", "--port",
-                   str(49152 + 32 * slot), *self.worker_command(index, "--once")]
+        command = [self.sanitizer, "--tool", tool, *TOOLS[tool], *EVERY_TOOL, "--port", str(49152 + 32 * slot),
+                   *self.worker_command(index, "--once")]
         started = time.monotonic()
         text, killed = self.process(command, timeout)
         if killed and time.monotonic() >= self.end:
@@ -506,7 +527,8 @@ class Run:
             print("compute-sanitizer was not found", flush=True)
         self.save()
         for entry in self.results["cases"]:
-            tools = ", ".join(f"{tool}: {seen['result']}" for tool, seen in entry["sanitizer"].items())
+            tools = ", ".join(f"{tool}: {', '.join(seen.get('kinds', [seen['result']]))}"
+                              for tool, seen in entry["sanitizer"].items())
             print(f"{entry['kernel']} | {entry['fault'] or '(none)'} | {entry['device']['result']} | {tools}")
 
 
@@ -549,7 +571,9 @@ def main():
     run.add_argument("--launches", type=int, default=100, help="of each kernel, without a tool")
     run.add_argument("--patience", type=float, default=4, help="seconds until a launch hangs")
     run.add_argument("--timeout", type=float, default=30, help="seconds for a process")
-    run.add_argument("--hang-timeout", type=float, default=12, help="the same under a tool, if the kernel hangs plainly")
+    run.add_argument("--hang-timeout", type=float, default=12,
+                     help="the same under a tool, if the kernel hangs plainly")
+    run.add_argument("--commit", default="unknown", help="of the tree that wrote the cases, for the results")
     run.add_argument("--sanitizer", help="path of compute-sanitizer")
     run.set_defaults(function=lambda options: Run(options).all())
     one = verbs.add_parser("worker", help="one case, in this process")
