@@ -22,7 +22,8 @@ void add_emulate(CLI::App& app, Invocation& invocation) {
   command
       .add_option("--arg", request->arguments,
                   "the next parameter: a buffer buf:BYTES, buf:BYTES=zero, buf:BYTES=random:TYPE[:SEED] or buf:@FILE, "
-                  "bytes bytes:@FILE, or a number TYPE:VALUE of i8, u8, ..., i64, u64, f16, bf16, f32 or f64; once for "
+                  "bytes bytes:@FILE, a tensor map map:type=TYPE,dims=NxN,box=NxN,..., or a number TYPE:VALUE of i8, "
+                  "u8, ..., i64, u64, f16, bf16, f32 or f64; once for "
                   "each parameter, in their order")
       ->type_name("TEXT")
       ->allow_extra_args(false);

@@ -10,15 +10,17 @@
 
 #include <attune/emulator.h>
 
+#include "cli/emulator/argument_bytes.h"
+#include "cli/emulator/tensor_map_argument.h"
+
 namespace attune::cli {
 
-using Bytes = std::vector<std::uint8_t>;
-
 struct KernelArgument {
-  std::string text;                    ///< as it was given
-  Bytes value = {};                    ///< of the parameter; of a buffer its address, once it has one
-  std::size_t buffer_bytes = 0;        ///< 0: no buffer
-  std::optional<Bytes> contents = {};  ///< of a buffer before each launch; nothing: unwritten
+  std::string text;                       ///< as it was given
+  Bytes value = {};                       ///< of the parameter; of buffers and maps once they have an address
+  std::size_t buffer_bytes = 0;           ///< of memory of its own; 0: none
+  std::optional<Bytes> contents = {};     ///< of that memory before each launch; nothing: unwritten
+  std::optional<TensorMapText> map = {};  ///< it is a tensor map
 };
 
 /// `index` names the argument in errors ("arg 2: ...") and seeds random contents. Throws Error(invalid_argument) for a
@@ -39,14 +41,15 @@ class KernelArguments {
   /// As Machine::launch() takes them.
   void* const* addresses() const { return addresses_.data(); }
   bool is_buffer(std::size_t index) const { return index < all_.size() && all_[index].buffer_bytes > 0; }
-  /// What a buffer holds now.
+  /// What a buffer, or the tensor of a map, holds now.
   std::string_view contents(std::size_t index) const;
 
  private:
-  void* memory(const KernelArgument& argument) const;
+  void place(std::size_t index);
 
   emulator::Machine& machine_;
   std::vector<KernelArgument> all_;
+  std::vector<void*> memory_;  ///< of each; null: none
   std::vector<void*> addresses_;
 };
 

@@ -195,6 +195,67 @@ TEST_CASE_FIXTURE(Fixture, "emulate: what is asked for and cannot be") {
           2, "several (allowed: scale, other)");
 }
 
+TEST_CASE("emulate: tensor maps as texts") {
+  const cli::TensorMapText dense = cli::parse_tensor_map("type=bf16,dims=64x10x3,box=64x8x1,swizzle=128", 0);
+  CHECK(dense.bytes == 64 * 10 * 3 * 2);
+  CHECK(dense.description.rank == 3);
+  CHECK(dense.description.strides[0] == 128);
+  CHECK(dense.description.strides[1] == 1280);
+  CHECK(dense.description.box[1] == 8);
+  CHECK(dense.description.swizzle == Swizzle::bytes128);
+  CHECK(!dense.contents);
+  const cli::TensorMapText gapped =
+      cli::parse_tensor_map("type=f32,dims=16x4,box=16x4,strides=256,fill=nan,contents=random:5", 0);
+  CHECK(gapped.bytes == 3 * 256 + 64);
+  CHECK(gapped.description.fill == OutOfBoundsFill::nan);
+  CHECK(gapped.contents == cli::parse_kernel_argument(0, "buf:832=random:f32:5").contents);
+  CHECK(cli::parse_tensor_map("type=u8,dims=16,box=16,buffer=2", 0).buffer == 2);
+
+  const auto refused = [](const std::string& text) { return refused_argument("map:" + text); };
+  CHECK(contains(refused("64x64"), "arg 3: map: '64x64' is not key=value"));
+  CHECK(contains(refused("type=bf16,dims=64"), "box: missing"));
+  CHECK(contains(refused("type=int,dims=64,box=64"), "type: 'int' is unknown (allowed: u8, u16"));
+  CHECK(contains(refused("type=u8,dims=64,box=64,size=3"), "map: 'size' is unknown (allowed: type, dims"));
+  CHECK(contains(refused("type=u8,dims=64y2,box=64"), "dims: '64y2'"));
+  CHECK(contains(refused("type=u8,dims=64x,box=64"), "dims: ''"));
+  CHECK(contains(refused("type=u8,dims=1x1x1x1x1x1,box=1"), "dims: 6 dimensions"));
+  CHECK(contains(refused("type=u8,dims=64x2,box=64"), "box: 1 dimensions, but dims has 2"));
+  CHECK(contains(refused("type=u8,dims=64,box=64,strides=64"), "strides: 1 are given"));
+  CHECK(contains(refused("type=u8,dims=4294967296x4294967296,box=1x1"), "dims: the tensor has more than"));
+  CHECK(contains(refused("type=u8,dims=64,box=64,swizzle=16"), "swizzle: '16' is unknown (allowed: none, 32"));
+  CHECK(contains(refused("type=u8,dims=64,box=64,contents=random"), "contents: there are no random ones of u8"));
+  CHECK(contains(refused("type=u8,dims=64,box=64,contents=zero,buffer=0"), "contents: excludes buffer"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "emulate: a kernel that takes a tensor map") {
+  if (!attune::tests::nvrtc()) return;
+  const std::string file = ATTUNE_TEST_DATA "/../emu/kernels/multicast.cu", in = folder.string() + "/in.bin",
+                    out = folder.string() + "/out.bin";
+  const std::string sizes = "type=f32,dims=16x64,box=16x16,";
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all{"--grid", "4", "--cluster", "2", "--block", "64", "--seeds", "2"};
+    for (const std::string& argument : arguments) all.insert(all.end(), {"--arg", argument});
+    all.insert(all.end(), {"--save", "0:" + in, "--save", "1:" + out});
+    return emulate(file, all);
+  };
+  const Finished finished = run({"map:" + sizes + "contents=random", "buf:8k"});
+  REQUIRE_MESSAGE(finished.status == 0, finished.out << finished.err);
+  std::vector<float> tensor(16 * 64), copies(4 * 16 * 32);
+  REQUIRE(std::ifstream(in, std::ios::binary).read(reinterpret_cast<char*>(tensor.data()), 4096));
+  REQUIRE(std::ifstream(out, std::ios::binary).read(reinterpret_cast<char*>(copies.data()), 8192));
+  for (std::size_t block = 0; block < 4; ++block) {
+    for (std::size_t i = 0; i < 512; ++i)
+      REQUIRE(copies[block * 512 + i] == tensor[block / 2 * 512 + i] + static_cast<float>(block % 2));
+  }
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& message) {
+    const Finished bad = run(arguments);
+    CHECK(bad.status == 2);
+    CHECK_MESSAGE(contains(bad.err, message), bad.err);
+  };
+  refused({"map:" + sizes + "buffer=1", "buf:8k"}, "arg 0: buffer: 1 is no buffer before it");
+  refused({"map:type=f32,dims=15x64,box=16x16", "buf:8k"}, "arg 0: ");  // rows of 60 bytes
+}
+
 TEST_CASE_FIXTURE(Fixture, "emulate: variables begin anew with each seed") {
   const std::string file = write("count.ptx", count_text()), saved = folder.string() + "/out.bin";
   const Finished finished =
