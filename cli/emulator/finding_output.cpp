@@ -70,7 +70,9 @@ std::string long_text(const std::vector<emulator::Finding>& findings) {
     report.findings = {*group.first};
     text += report.text();
     text.resize(text.find_last_not_of('\n') + 1);
-    if (group.more > 0) text += fmt::format("\n  and at {} more instructions of the same source lines", group.more);
+    if (group.more > 0)
+      text += fmt::format("\n  and at {} more instruction{} of the same source lines", group.more,
+                          group.more == 1 ? "" : "s");
     text += "\n\n";
   }
   text.resize(text.find_last_not_of('\n') + 1);
