@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/compiler.h"
 #include "tests/emu/faults/attention_faults.h"
 #include "tests/emu/faults/device_cases.h"
 #include "tests/emu/faults/device_results.h"
 #include "tests/emu/faults/small_faults.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator {
 namespace {
@@ -36,16 +36,6 @@ std::string read_file(const std::filesystem::path& path) {
   std::ifstream in(path);
   REQUIRE(in.good());
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-bool nvrtc_is_here() {
-  try {
-    return runtime::Compiler::get() != nullptr;
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return false;
-  }
 }
 
 std::filesystem::path faults_folder() {
@@ -293,7 +283,7 @@ void add_small_cases(DeviceCases* cases) {
 }  // namespace
 
 TEST_CASE("planted faults are written for a device" * doctest::skip(std::getenv("ATTUNE_FAULT_DUMP") == nullptr)) {
-  REQUIRE(nvrtc_is_here());
+  REQUIRE(attune::tests::nvrtc() != nullptr);
   DeviceCases cases(std::getenv("ATTUNE_FAULT_DUMP"));
   add_attention_cases(&cases);
   add_small_cases(&cases);
@@ -317,7 +307,7 @@ TEST_CASE("the documentation has a row for each planted fault") {
 }
 
 TEST_CASE("attention kernels as emitted are clean and right") {
-  if (!nvrtc_is_here()) return;
+  if (!attune::tests::nvrtc()) return;
   for (const AttentionBase& base : attention_bases()) {
     const AttentionKernel& kernel = attention_kernel(base.name);
     const auto program = Program::load(ptx_of(kernel.emitted.source));
@@ -333,7 +323,7 @@ TEST_CASE("attention kernels as emitted are clean and right") {
 }
 
 TEST_CASE("faults planted in attention kernels are found") {
-  if (!nvrtc_is_here()) return;
+  if (!attune::tests::nvrtc()) return;
   for (const AttentionFault& fault : attention_faults()) {
     const AttentionKernel& kernel = attention_kernel(fault.base);
     CAPTURE(fault.name);
@@ -346,7 +336,7 @@ TEST_CASE("faults planted in attention kernels are found") {
 }
 
 TEST_CASE("small kernels without their faults are clean") {
-  if (!nvrtc_is_here()) return;
+  if (!attune::tests::nvrtc()) return;
   for (const SmallKernel& kernel : small_kernels()) {
     const auto program = Program::load(ptx_of(small_source(kernel.file), {"FAULT=0"}));
     for (const std::uint64_t seed : kSeeds) {
@@ -360,7 +350,7 @@ TEST_CASE("small kernels without their faults are clean") {
 }
 
 TEST_CASE("faults planted in small kernels are found") {
-  if (!nvrtc_is_here()) return;
+  if (!attune::tests::nvrtc()) return;
   for (const SmallFault& fault : small_faults()) {
     const SmallKernel& kernel = small_kernel(fault.file);
     const auto program = Program::load(ptx_of(small_source(fault.file), {"FAULT=" + std::to_string(fault.number)}));

@@ -17,6 +17,7 @@ import os
 import pathlib
 import struct
 import sys
+import traceback
 
 SOURCE = r"""
 typedef unsigned char u8;
@@ -266,12 +267,12 @@ class Gpu:
         self.call("cuCtxSetCurrent", self.context)
         self.call("cuModuleLoadData", ctypes.byref(self.module), cubin)
 
-    def call(self, name, *arguments):
+    def call(self, name, *arguments, after=""):
         status = getattr(self.cuda, name)(*arguments)
         if status:
             text = ctypes.c_char_p()
             self.cuda.cuGetErrorString(status, ctypes.byref(text))
-            raise SystemExit(f"{name}: {(text.value or b'?').decode()}")
+            raise SystemExit(f"{name}{after and f' after {after}'}: {(text.value or b'?').decode()}")
 
     def name(self):
         text = ctypes.create_string_buffer(100)
@@ -298,7 +299,7 @@ class Gpu:
         addresses = [ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, None, pointers, None)
-        self.call("cuCtxSynchronize")
+        self.call("cuCtxSynchronize", after=kernel)
 
     def run(self, kernel, threads, inputs, out_bytes, blocks=1):
         """inputs: byte strings in device memory; the output comes last."""
@@ -429,6 +430,34 @@ def unary_inputs():
 KEPT_ROWS = 32  # of the 64 of a wgmma, to keep the file small
 
 
+def record_device(gpu, write):
+    write("device", gpu.name().encode())
+
+
+def isolated(work):
+    """work() -> bytes in a process of its own, since an instruction that the GPU refuses ends the context. None then.
+    This process itself touches neither the driver nor NVRTC, after which a child could not use the GPU."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        status = 1
+        try:
+            with os.fdopen(writer, "wb") as out:
+                out.write(work())
+            status = 0
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as data:
+        result = data.read()
+    return result if os.waitpid(child, 0)[1] == 0 else None
+
+
 def record_products(gpu, write):
     random = Random(1)
     for name in ("bf16_f32", "f16_f32", "f16_f16", "tf32_f32", "e4m3_f32", "e5m2_f32", "e4m3_f16"):
@@ -457,31 +486,63 @@ def record_unary(gpu, write):
         write(f"unary.{name}", gpu.download(out, len(inputs)))
 
 
-def record_descriptors(gpu, write):
-    """Of each probe five 32-bit parameters, then the chunk numbers of A: of [row][half], or of [k][chunk]."""
+def probes(kernel):
+    for mode, span in ((0, 16), (1, 128), (2, 64), (3, 32)):
+        for start in (0, 32, 128, 1024 + 256):
+            for base_offset in (0, 1, 6) if mode else (0,):
+                if mode == 0:
+                    leading, stride = (2048, 256) if kernel == "probe_k_major" else (1024, 128)
+                else:
+                    leading, stride = 8 * span, 8 * span if kernel == "probe_k_major" else 1024
+                yield start, leading, stride, mode, base_offset
+
+
+def probe(gpu, kernel, parameters):
     out = gpu.upload(bytes(64 * 32))
+    gpu.launch(kernel, 128, [*(ctypes.c_uint32(p) for p in parameters), out], shared=32768)
+    halves = struct.unpack("<1024e", gpu.download(out, 2048))
+    if kernel == "probe_k_major":
+        chunks = [halves[row * 16 + 8 * half] for row in range(64) for half in range(2)]
+    else:
+        chunks = [halves[chunk * 128 + k] for k in range(16) for chunk in range(8)]
+    return struct.pack("<5I128H", *parameters, *(int(c) for c in chunks))
+
+
+def record_descriptors(cubin, write):
+    """Of each probe five 32-bit parameters, then the chunk numbers of A: of [row][half], or of [k][chunk]. Probes that
+    the GPU refuses are left out, and said aloud."""
     for kernel in ("probe_k_major", "probe_mn_major"):
-        data = bytearray()
-        for mode, span in ((0, 16), (1, 128), (2, 64), (3, 32)):
-            for start in (0, 32, 128, 1024 + 256):
-                for base_offset in (0, 1, 6) if mode else (0,):
-                    if mode == 0:
-                        leading, stride = (2048, 256) if kernel == "probe_k_major" else (1024, 128)
-                    else:
-                        leading, stride = 8 * span, 8 * span if kernel == "probe_k_major" else 1024
-                    parameters = (start, leading, stride, mode, base_offset)
-                    gpu.launch(kernel, 128, [*(ctypes.c_uint32(p) for p in parameters), out], shared=32768)
-                    halves = struct.unpack("<1024e", gpu.download(out, 2048))
-                    if kernel == "probe_k_major":
-                        chunks = [halves[row * 16 + 8 * half] for row in range(64) for half in range(2)]
-                    else:
-                        chunks = [halves[chunk * 128 + k] for k in range(16) for chunk in range(8)]
-                    data += struct.pack("<5I128H", *parameters, *(int(c) for c in chunks))
-        write(kernel, bytes(data))
+        every = list(probes(kernel))
+
+        def probe_all(parameters, kernel=kernel):
+            gpu = Gpu(cubin)
+            return b"".join(probe(gpu, kernel, p) for p in parameters)
+
+        data = isolated(lambda: probe_all(every))
+        if data is None:
+            found = {p: isolated(lambda p=p: probe_all([p])) for p in every}
+            for p in every:
+                if found[p] is None:
+                    print(f"{kernel}: refused: start, leading, stride, mode, base offset = {p}", file=sys.stderr)
+            data = b"".join(part for part in found.values() if part is not None)
+        write(kernel, data)
 
 
-def record_tensor_copies(gpu, write):
-    """Each record: completed (32 bits), then 2048 bytes of shared memory that held 0xEE; empty: the map was refused."""
+def tensor_copy(cubin, kind, element, data, dims, box, steps, swizzle, nan, x, y):
+    """Completed (32 bits), then 2048 bytes of shared memory that held 0xEE."""
+    gpu = Gpu(cubin)
+    out, completed, source = gpu.upload(bytes(2048)), gpu.upload(bytes(4)), gpu.upload(data)
+    tensor_map = gpu.tensor_map(kind, source, dims, (dims[0] * element,), box, steps, swizzle, nan)
+    # What the copy is expected to be credited with; the record says whether that was right.
+    rows = -(-box[1] // steps[1])
+    size = box[0] * element * rows
+    gpu.launch("tensor_load", 128, [tensor_map, ctypes.c_int(x), ctypes.c_int(y), ctypes.c_uint32(size), out,
+                                    ctypes.c_uint32(2048), completed], shared=8192)
+    return gpu.download(completed, 4) + gpu.download(out, 2048)
+
+
+def record_tensor_copies(cubin, write):
+    """What tensor_copy() gives; empty, and said aloud, where the driver refuses the map or the GPU the copy."""
     numbers = bytes(i // 16 % 251 for i in range(4096))
     half = struct.pack("<64H", *range(0x3C00, 0x3C40)) * 16
     random = Random(5)
@@ -509,37 +570,50 @@ def record_tensor_copies(gpu, write):
         "tf32_ties": (tf32, 4, ties, (32, 2), (32, 2), (1, 1), 0, False, 0, 0),
     }
     write("tensor.floats", floats)
-    out, completed = gpu.upload(bytes(2048)), gpu.upload(bytes(4))
-    for name, (kind, element, data, dims, box, steps, swizzle, nan, x, y) in cases.items():
-        source = gpu.upload(data)
-        try:
-            tensor_map = gpu.tensor_map(kind, source, dims, (dims[0] * element,), box, steps, swizzle, nan)
-        except SystemExit:  # refused by the driver
-            write(f"tensor.{name}", b"")
-            continue
-        # What the copy is expected to be credited with; the record says whether that was right.
-        rows = -(-box[1] // steps[1])
-        size = box[0] * element * rows
-        gpu.launch("tensor_load", 128, [tensor_map, ctypes.c_int(x), ctypes.c_int(y), ctypes.c_uint32(size), out,
-                                        ctypes.c_uint32(2048), completed], shared=8192)
-        write(f"tensor.{name}", gpu.download(completed, 4) + gpu.download(out, 2048))
-        gpu.call("cuMemFree_v2", source)
+    for name, case in cases.items():
+        data = isolated(lambda case=case: tensor_copy(cubin, *case))
+        if data is None:
+            print(f"tensor copy {name}: refused", file=sys.stderr)
+        write(f"tensor.{name}", data or b"")
 
 
 def main():
     output = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("hopper_numerics.bin"))
-    gpu = Gpu(compile_source(SOURCE))
+    cubin = isolated(lambda: compile_source(SOURCE))
+    if cubin is None:
+        return 1
     records = bytearray(b"attune numerics 1\n")
 
     def write(name, data):
         records.extend(struct.pack("<H", len(name)) + name.encode() + struct.pack("<I", len(data)) + data)
 
-    write("device", gpu.name().encode())
-    for record in (record_products, record_unary, record_descriptors, record_tensor_copies):
-        record(gpu, write)
+    def part(record):
+        """Adds what `record` writes, recorded in a process of its own; False if the GPU refuses it."""
+        name = record.__name__
+
+        def work():
+            gpu, out = Gpu(cubin), bytearray()
+
+            def append(name, data):
+                out.extend(struct.pack("<H", len(name)) + name.encode() + struct.pack("<I", len(data)) + data)
+
+            record(gpu, append)
+            return bytes(out)
+
+        data = isolated(work)
+        if data is None:
+            print(f"{name}: failed", file=sys.stderr)
+            return False
+        records.extend(data)
+        return True
+
+    done = [part(record) for record in (record_device, record_products, record_unary)]
+    record_descriptors(cubin, write)
+    record_tensor_copies(cubin, write)
     output.write_bytes(records)
-    print(f"{output}: {len(records)} bytes from {gpu.name()}")
+    print(f"{output}: {len(records)} bytes")
+    return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -17,8 +17,8 @@
 #include <attune/problem.h>
 
 #include "codegen/kernel_spec.h"
-#include "runtime/compiler.h"
 #include "runtime/tensor_map.h"
+#include "tests/emu/ptx_cache.h"
 
 namespace attune::emulator {
 
@@ -222,7 +222,7 @@ inline std::vector<std::string> compile_options(const std::string& architecture,
 
 /// The PTX of a CUDA source, by NVRTC.
 inline std::string ptx_of(const std::string& source, const std::vector<std::string>& definitions = {}) {
-  return runtime::Compiler::get()->compile(source, compile_options("compute_90a", definitions), true).ptx;
+  return tests::ptx_compiler()->compile(source, compile_options("compute_90a", definitions), true).ptx;
 }
 
 }  // namespace attune::emulator
