@@ -314,14 +314,17 @@ class ConsumerPrinter {
       out_.line("{}{}o, row, scale_log2);", line.masked ? "next_block_masked" : "next_block", arguments);
       return;
     }
+    // A causal tile begins at the diagonal, where rows see few keys.
+    const std::string by_zero =
+        fmt::format("first_block_by_zero<{}, {}, {}>(s, p, row, scale_log2)", element(), line.width, !spec_.causal);
     if (c_.softmax == Softmax::first_max) {
       out_.line("first_block_by_max{}row, scale_log2);", arguments);
     } else if (remembers()) {
       out_.line("bool served = false;");
-      out_.line("if (zero_serves) served = zero_serves = first_block_by_zero{}row, scale_log2);", arguments);
+      out_.line("if (zero_serves) served = zero_serves = {};", by_zero);
       out_.line("if (__builtin_expect(!served, 0)) first_block_by_max{}row, scale_log2);", arguments);
     } else {
-      out_.line("if (__builtin_expect(!first_block_by_zero{}row, scale_log2), 0))", arguments);
+      out_.line("if (__builtin_expect(!{}, 0))", by_zero);
       out_.line("  first_block_by_max{}row, scale_log2);", arguments);
     }
     if (line.width != c_.block_n) out_.line("clear_beyond<{}>(p);", line.width);

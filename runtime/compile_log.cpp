@@ -1,6 +1,5 @@
 // Reading what NVRTC and ptxas print.
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -10,8 +9,9 @@
 namespace attune::runtime {
 namespace {
 
-// ptxas's notes that it made wgmma instructions wait for each other. C7519, which looks alike, costs nothing.
-constexpr std::array<std::string_view, 7> kSerialised{"C7507", "C7510", "C7511", "C7512", "C7513", "C7514", "C7515"};
+// How ptxas begins its notes that it made wgmma instructions wait for each other (C7510 to C7520), or ignored
+// setmaxnreg (C7507). C7519, which stands among them, costs nothing and begins otherwise.
+constexpr std::string_view kLoss = ") Potential Performance Loss";
 
 template <typename Line>
 void for_each_line(std::string_view text, const Line& line) {
@@ -39,6 +39,13 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
   return text;
+}
+
+// "C7511" of a line "... (C7511) Potential Performance Loss ...", else nothing.
+std::string code_of_loss(std::string_view line) {
+  const std::size_t end = line.find(kLoss);
+  const std::size_t open = end == std::string_view::npos ? end : line.rfind('(', end);
+  return open == std::string_view::npos ? std::string() : std::string(line.substr(open + 1, end - open - 1));
 }
 
 // "sm90/forward.cuh(120): error: identifier ..." or "ptxas fatal   : ...".
@@ -87,10 +94,9 @@ void parse_log(std::string_view log, CompileResult* result) {
     result->spill_loads += std::max(0, number_before(line, " bytes spill loads"));
     result->stack = std::max(result->stack, number_before(line, " bytes stack frame"));
     result->registers = std::max(result->registers, number_before(line, " registers"));
+    if (const std::string code = code_of_loss(line); !code.empty() && std::ranges::count(result->serialised, code) == 0)
+      result->serialised.push_back(code);
   });
-  for (const std::string_view code : kSerialised) {
-    if (log.find(code) != std::string_view::npos) result->serialised.emplace_back(code);
-  }
 }
 
 std::optional<std::string> rejection(const CompileResult& result) {

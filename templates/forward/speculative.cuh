@@ -77,16 +77,22 @@ ATTUNE_DEVICE void first_block_by_max(const float (&s)[kSize], uint32_t (&p)[kPa
   exponentials<Element, kWidth>(s, p, scale_log2, shift0, shift1, row.sum[0], row.sum[1]);
 }
 
-// First block with reference 0; true if it served every row of this warp.
-template <typename Element, int kWidth, int kSize, int kPacked>
+// First block with reference 0; true if it served every row of this warp. A key that holds more than kFirstDominance of
+// its row gives one of the row's four threads as much of the sum. kManyKeys: that is rare among ordinary scores, so the
+// largest P is looked for only then; where rows see few keys it is not.
+template <typename Element, int kWidth, bool kManyKeys, int kSize, int kPacked>
 ATTUNE_DEVICE bool first_block_by_zero(const float (&s)[kSize], uint32_t (&p)[kPacked], RowState& row,
                                        float scale_log2) {
   exponentials<Element, kWidth>(s, p, scale_log2, 0.f, 0.f, row.sum[0], row.sum[1]);
   row.reference[0] = row.reference[1] = 0.f;
   const float sum0 = quad_sum(row.sum[0]), sum1 = quad_sum(row.sum[1]);
-  return !__any_sync(kFullWarp, !(sum0 <= Element::kWindowHigh && sum1 <= Element::kWindowHigh &&
-                                  sum0 >= Element::kWindowLow && sum1 >= Element::kWindowLow) ||
-                                    dominated<Element, kWidth>(p, sum0, sum1, kFirstDominance));
+  const bool outside = !(sum0 <= Element::kWindowHigh && sum1 <= Element::kWindowHigh && sum0 >= Element::kWindowLow &&
+                         sum1 >= Element::kWindowLow);
+  if (kManyKeys) {
+    const bool suspect = row.sum[0] > kFirstDominance * sum0 || row.sum[1] > kFirstDominance * sum1;
+    if (!__any_sync(kFullWarp, outside || suspect)) return true;
+  }
+  return !__any_sync(kFullWarp, outside || dominated<Element, kWidth>(p, sum0, sum1, kFirstDominance));
 }
 
 // A later block on the exact path: new running maximum as the reference, sums and O rescaled.

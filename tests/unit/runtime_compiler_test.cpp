@@ -45,7 +45,7 @@ TEST_CASE("log: any spill rejects, however small, and in any function") {
 }
 
 TEST_CASE("log: serialised wgmma rejects") {
-  for (const char* code : {"C7507", "C7510", "C7511", "C7512", "C7513", "C7514", "C7515"}) {
+  for (const char* code : {"C7507", "C7510", "C7511", "C7512", "C7513", "C7514", "C7515", "C7520"}) {
     const CompileResult r = parsed(std::string("ptxas info    : (") + code +
                                    ") Potential Performance Loss: wgmma.mma_async instructions are serialized due "
                                    "to insufficient register resources in the function 'f'\n" +
