@@ -393,7 +393,9 @@ TEST_CASE("arithmetic: f32 and f64") {
       {"lg2.approx.f32 d, a;", "ff", {f32(0)}, kMinusInf},
       {"lg2.approx.ftz.f32 d, a;", "ff", {f32(-1)}, kNan},
       {"sin.approx.f32 d, a;", "ff", {f32(1)}, f32(std::sin(1.0f))},
-      {"cos.approx.f32 d, a;", "ff", {f32(1)}, f32(std::cos(1.0f))},
+      {"cos.approx.f32 d, a;", "ff", {f32(1)}, 0x3F0A5141},  // of the angle as the GPU has it, in turns
+      {"sin.approx.f32 d, a;", "ff", {f32(0x1p30f)}, 0},
+      {"cos.approx.f32 d, a;", "ff", {f32(0x1p30f)}, f32(1)},
       {"cos.approx.f32 d, a;", "ff", {kInf}, kNan},
       {"tanh.approx.f32 d, a;", "ff", {f32(0.5f)}, f32(std::tanh(0.5f))},
       {"neg.f32 d, a;", "ff", {f32(2)}, f32(-2)},
@@ -554,6 +556,7 @@ TEST_CASE("arithmetic: conversions of floating-point numbers") {
       {"cvt.rz.bf16x2.f32 d, a, b;", "rff", {f32(0x1.ffp0f), f32(1)}, 0x3FFF3F80},
       {"cvt.rn.relu.f16x2.f32 d, a, b;", "rff", {f32(-1), f32(2)}, 0x00004000},
       {"cvt.rna.tf32.f32 d, a;", "rf", {f32(0x1.002p0f)}, f32(0x1.004p0f)},
+      {"cvt.rna.tf32.f32 d, a;", "rf", {0xFFA01FFF}, 0xFFA00000},
       {"cvt.rn.tf32.f32 d, a;", "rf", {f32(0x1.002p0f)}, f32(1)},
       {"cvt.rn.satfinite.e4m3x2.f32 d, a, b;", "hff", {f32(1), f32(1000)}, 0x387E},
       {"cvt.rn.satfinite.e5m2x2.f32 d, a, b;", "hff", {f32(-1), f32(1.5f)}, 0xBC3E},

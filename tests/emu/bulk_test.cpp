@@ -572,9 +572,10 @@ TEST_CASE("bulk: operands that the instruction does not allow") {
     Fixture f;
     return only(f.run(entry, with_memory(1)), kind).message;
   };
-  const auto tensor = [](ThreadContext* c, const BulkInfo& info, std::uint64_t map, std::uint32_t shared) {
+  const auto tensor = [](ThreadContext* c, const BulkInfo& info, std::uint64_t map, std::uint32_t shared,
+                         std::int32_t x = 0) {
     initialise(c);
-    const BulkOperands operands = tensor_operands(map, shared, 0, 0);
+    const BulkOperands operands = tensor_operands(map, shared, x, 0);
     att_bulk_copy(c, &info, &operands, 3);
   };
   static const auto copy = tensor;
@@ -595,6 +596,11 @@ TEST_CASE("bulk: operands that the instruction does not allow") {
   CHECK(contains(finding_of([](ThreadContext* c) { copy(c, kLoad2d, input_map_of(c), kShared + (32 << 10) - 512); },
                             FindingKind::out_of_bounds),
                  "1024 bytes"));
+  for (Entry entry : {Entry([](ThreadContext* c) { copy(c, kLoad2d, input_map_of(c), kBox, -6); }),
+                      Entry([](ThreadContext* c) { copy(c, kStore2d, output_map_of(c), kBox, -6); })}) {
+    CHECK(contains(finding_of(entry, FindingKind::bad_operand),
+                   "coordinate 0 is -6, -24 bytes of u32 (allowed: multiples of 16 bytes)"));
+  }
   CHECK(contains(finding_of(
                      [](ThreadContext* c) {
                        initialise(c);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/emulator/exec/formats.h"
@@ -143,34 +144,32 @@ std::uint32_t random_pattern(std::mt19937& random, const Type& type, int centre,
 TEST_CASE("fused sums agree with the model in integers, for all types and spreads of exponents") {
   std::mt19937 random(3);
   for (const Type& type : kTypes) {
-    for (bool wgmma : {false, true}) {
-      for (MatrixType d : {MatrixType::f32, MatrixType::f16}) {
-        if (d == MatrixType::f16 && (type.type == MatrixType::bf16 || type.type == MatrixType::tf32)) continue;
-        const SumModel model = sum_model(type.type, d, wgmma);
-        for (int trial = 0; trial < 60; ++trial) {
-          const int k = 256 / type.bits;
-          Product p{8, 1 + static_cast<int>(random() % 24), random() % 8 == 0 ? k / 2 : k, {}, {}, {}};
-          const int fields = 1 << type.exponent_bits;
-          // Products around 1, and now and then at the ends of float's range.
-          const int spread = static_cast<int>(random() % static_cast<unsigned>(fields / 2));
-          const int centre =
-              trial % 4 != 0 || type.exponent_bits < 8 ? fields / 2 - 1 : static_cast<int>(random() % 160) + 48;
-          for (int i = 0; i < p.m * p.k; ++i) p.a.push_back(random_pattern(random, type, centre, spread));
-          for (int i = 0; i < p.n * p.k; ++i) p.b.push_back(random_pattern(random, type, fields - 2 - centre, spread));
-          for (int i = 0; i < p.m * p.n; ++i) {
-            const double c =
-                std::ldexp(static_cast<double>(random()) * 0x1p-32 - 0.5, static_cast<int>(random() % 36) - 20);
-            p.c.push_back(d == MatrixType::f16 ? fp16_to_float(encode<Fp16>(c)) : static_cast<float>(c));
-          }
-          const std::vector<float> result = computed(p, type, model);
-          for (int i = 0; i < p.m; ++i) {
-            for (int j = 0; j < p.n; ++j) {
-              const float expected =
-                  reference_sum(type, &p.a[static_cast<std::size_t>(i * p.k)], &p.b[static_cast<std::size_t>(j * p.k)],
-                                p.k, p.c[static_cast<std::size_t>(i * p.n + j)], model);
-              const float got = result[static_cast<std::size_t>(i * p.n + j)];
-              REQUIRE(std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(expected));
-            }
+    for (MatrixType d : {MatrixType::f32, MatrixType::f16}) {
+      if (d == MatrixType::f16 && (type.type == MatrixType::bf16 || type.type == MatrixType::tf32)) continue;
+      const SumModel model = sum_model(type.type, d);
+      for (int trial = 0; trial < 60; ++trial) {
+        const int k = 256 / type.bits;
+        Product p{8, 1 + static_cast<int>(random() % 24), random() % 8 == 0 ? k / 2 : k, {}, {}, {}};
+        const int fields = 1 << type.exponent_bits;
+        // Products around 1, and now and then at the ends of float's range.
+        const int spread = static_cast<int>(random() % static_cast<unsigned>(fields / 2));
+        const int centre =
+            trial % 4 != 0 || type.exponent_bits < 8 ? fields / 2 - 1 : static_cast<int>(random() % 160) + 48;
+        for (int i = 0; i < p.m * p.k; ++i) p.a.push_back(random_pattern(random, type, centre, spread));
+        for (int i = 0; i < p.n * p.k; ++i) p.b.push_back(random_pattern(random, type, fields - 2 - centre, spread));
+        for (int i = 0; i < p.m * p.n; ++i) {
+          const double c =
+              std::ldexp(static_cast<double>(random()) * 0x1p-32 - 0.5, static_cast<int>(random() % 36) - 20);
+          p.c.push_back(d == MatrixType::f16 ? fp16_to_float(encode<Fp16>(c)) : static_cast<float>(c));
+        }
+        const std::vector<float> result = computed(p, type, model);
+        for (int i = 0; i < p.m; ++i) {
+          for (int j = 0; j < p.n; ++j) {
+            const float expected =
+                reference_sum(type, &p.a[static_cast<std::size_t>(i * p.k)], &p.b[static_cast<std::size_t>(j * p.k)],
+                              p.k, p.c[static_cast<std::size_t>(i * p.n + j)], model);
+            const float got = result[static_cast<std::size_t>(i * p.n + j)];
+            REQUIRE(std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(expected));
           }
         }
       }
@@ -196,6 +195,29 @@ TEST_CASE("what the alignment cuts off") {
   CHECK(sum(1, 1, 0x1p-12f, 0x1.8p-12f, 0) == 1);
   CHECK(sum(-1, 1, 0x1p-12f, -0x1.8p-12f, 0) == -1);
   CHECK(sum(1, 1, -0x1p-12f, 0x1.8p-12f, 0) == 0x1.fffffcp-1f);
+}
+
+TEST_CASE("mma.sync of fp8: fp16 products of the halves of registers, then an addition that rounds to nearest") {
+  const auto sum = [](MatrixType result, std::initializer_list<std::pair<int, float>> elements, float c) {
+    constexpr std::uint32_t kK = 32;
+    std::vector<std::uint8_t> a(kK), b(kK, encode<E5m2>(1.0));
+    for (const auto& [k, value] : elements) a[static_cast<std::size_t>(k)] = encode<E5m2>(double{value});
+    std::vector<float> d(16);
+    d[0] = c;
+    multiply_mma({MatrixType::e5m2, a.data(), 1}, {MatrixType::e5m2, b.data(), 1}, kK, result, d.data(), 16);
+    return d[0];
+  };
+  using enum MatrixType;
+  // Steps of 2^-15 at 256: a fused sum would cut these to none. Ties go to even.
+  CHECK(sum(f32, {{0, 0x1.8p-16f}}, 256) == 256 + 0x1p-15f);
+  CHECK(sum(f32, {{0, 0x1p-16f}}, 256) == 256);
+  CHECK(sum(f32, {{0, 0x1p-16f}}, 256 + 0x1p-15f) == 256 + 0x1p-14f);
+  // Elements 0, 1, 4, 5, ... first: their fp16 sum 2048 + 1 is rounded before 2 and 3 are added.
+  CHECK(sum(f16, {{0, 2048}, {5, 1}}, 0) == 2048);
+  CHECK(sum(f16, {{0, 2048}, {5, 1}, {2, 1}}, 0) == 2048);
+  CHECK(sum(f16, {{0, 2048}, {5, 1}, {2, 1}, {31, 1}}, 0) == 2050);
+  CHECK(sum(f16, {{0, 2048}, {5, 1}, {1, 1}}, 0) == 2050);
+  CHECK(sum(f16, {{0, 2048}, {5, 1}}, 3) == 2052);
 }
 
 TEST_CASE("infinities and NaNs") {

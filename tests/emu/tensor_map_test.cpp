@@ -4,6 +4,7 @@
 #include <attune/emulator.h>
 
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -223,7 +224,7 @@ TEST_CASE("boxes of all ranks, types and swizzles are loaded and stored element 
     std::uint32_t elements = 0;
     for_each_element(t.map, at, [&](std::uint32_t byte, const std::uint8_t* source) {
       std::uint64_t fill = 0;
-      if (t.map.fill == OutOfBoundsFill::nan) fill = ~std::uint64_t{0} >> (64 - (8 * element - 1));
+      if (t.map.fill == OutOfBoundsFill::nan) fill = 0x7FF77FF77FF77FF7;
       std::memcpy(&expected[reference_address(start, byte, swizzle)],
                   source != nullptr ? static_cast<const void*>(source) : &fill, element);
       ++elements;
@@ -282,8 +283,19 @@ TEST_CASE("rows that are left out and rows that are combined") {
   }
 }
 
-TEST_CASE("tf32 maps round what they load, ftz maps flush subnormals") {
-  alignas(16) float values[4] = {1 + 0x1p-11f, 0x1p-130f, -0x1p-130f, 1 + 0x1p-12f};
+TEST_CASE("rows begin at multiples of 16 bytes, also outside the tensor") {
+  TensorMapDescription d = plain();
+  const auto starts = [&](std::int32_t x) { return TensorBox(d, {x, 1, 1}).starts_on_chunk(); };
+  d.type = TensorType::bf16;
+  for (std::int32_t x : {0, 8, -8, 1 << 20}) CHECK(starts(x));
+  for (std::int32_t x : {1, 4, -4, -12}) CHECK_FALSE(starts(x));
+  d.type = TensorType::s64;
+  CHECK(starts(std::numeric_limits<std::int32_t>::min()));
+  CHECK_FALSE(starts(std::numeric_limits<std::int32_t>::max()));
+}
+
+TEST_CASE("tf32 maps round to nearest even what they load, and ftz maps keep subnormals") {
+  alignas(16) float values[4] = {1 + 0x1.8p-10f, 0x1p-130f, -0x1p-130f, 1 + 0x1p-11f};
   TensorMapDescription d;
   d.rank = 1;
   d.base = values;
@@ -300,11 +312,9 @@ TEST_CASE("tf32 maps round what they load, ftz maps flush subnormals") {
   load(TensorType::f32);
   CHECK(std::memcmp(shared.data(), values, 16) == 0);
   load(TensorType::f32_ftz);
-  CHECK(shared[0] == values[0]);
-  CHECK(std::bit_cast<std::uint32_t>(shared[1]) == 0);
-  CHECK(std::bit_cast<std::uint32_t>(shared[2]) == 0x80000000u);
-  load(TensorType::tf32);
-  CHECK(shared[0] == 1 + 0x1p-10f);
-  CHECK(shared[1] == values[1]);
-  CHECK(shared[3] == 1.0f);
+  CHECK(std::memcmp(shared.data(), values, 16) == 0);
+  for (TensorType type : {TensorType::tf32, TensorType::tf32_ftz}) {
+    load(type);
+    CHECK(shared == std::array{1 + 0x1p-9f, values[1], values[2], 1.0f});
+  }
 }

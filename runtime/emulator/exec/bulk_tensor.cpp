@@ -186,6 +186,12 @@ void tensor_copy(ThreadContext* context, const BulkInfo& info, const BulkOperand
   std::array<std::int32_t, 5> coordinates{};
   std::copy_n(operands.coordinates, info.rank, coordinates.begin());
   const TensorBox box(*map, coordinates);
+  if (!box.starts_on_chunk() && info.direction != BulkInfo::Direction::prefetch) {
+    return complain(
+        context, site,
+        fmt::format("{}: coordinate 0 is {}, {} bytes of {} (allowed: multiples of {} bytes)", kName, coordinates[0],
+                    std::int64_t{coordinates[0]} * box.element_bytes(), tensor_type_name(map->type), kChunkBytes));
+  }
 
   switch (info.direction) {
     case BulkInfo::Direction::prefetch: return;

@@ -168,7 +168,10 @@ inline std::uint32_t float_to_tf32(float value, Rounding rounding = Rounding::ne
   const std::uint32_t sign = bits & 0x80000000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   constexpr std::uint32_t kInfinity = 0x7F800000u, kLargest = 0x7F7FE000u;
-  if (magnitude > kInfinity) return Fp32::nan;
+  // .rna is made of integer instructions, which only clear the end of a NaN.
+  if (magnitude > kInfinity) {
+    return rounding == Rounding::nearest_away && overflow == Overflow::ieee ? bits & 0xFFFFE000u : Fp32::nan;
+  }
   // Exponent and mantissa in one integer: a carry out of the mantissa is a step of the exponent.
   const auto rounded = static_cast<std::uint32_t>(
       magnitude == kInfinity ? kInfinity : formats_detail::shift_and_round(magnitude, 13, rounding, sign != 0) << 13);

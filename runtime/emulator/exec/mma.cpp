@@ -55,7 +55,7 @@ Fragments gather_fragments(const Gathering& gathering, const MmaInfo& info, std:
 using FloatTile = std::array<float, kMostRows * kPitch>;
 using IntegerTile = std::array<std::int32_t, kMostRows * kPitch>;
 
-void multiply_floats(const Gathering& gathering, const MmaInfo& info, const FloatOperand& a, const FloatOperand& b) {
+void with_floats(const Gathering& gathering, const MmaInfo& info, const PackedRows& a, const PackedRows& b) {
   FloatTile tile{};
   for_each_lane(gathering, [&](const MmaCall& call, std::uint32_t lane) {
     for (std::uint32_t i = 0; i < info.c_words; ++i) {
@@ -70,7 +70,7 @@ void multiply_floats(const Gathering& gathering, const MmaInfo& info, const Floa
       }
     }
   });
-  multiply_floats(a, b, sum_model(info.a, info.d, false), tile.data(), kPitch);
+  multiply_mma(a, b, info.k, info.d, tile.data(), kPitch);
   for_each_lane(gathering, [&](const MmaCall& call, std::uint32_t lane) {
     for (std::uint32_t i = 0; i < info.d_words; ++i) {
       const bool half = info.d == MatrixType::f16;
@@ -149,6 +149,10 @@ bool perform(Gathering& gathering) {
     });
     return true;
   }
+  if (!is_integer(info.a)) {
+    with_floats(gathering, info, {info.a, fragments.a.data(), info.m}, {info.b, fragments.b.data(), kColumns});
+    return true;
+  }
   FloatOperand a, b;
   a.resize(info.m, info.k);
   b.resize(info.k, kColumns);
@@ -158,11 +162,7 @@ bool perform(Gathering& gathering) {
   for (std::uint32_t column = 0; column < kColumns; ++column) {
     decode_column(info.b, fragments.b.data() + column * k_bytes, info.k, false, &b, 0, column);
   }
-  if (is_integer(info.a)) {
-    with_integers(gathering, info, [&](std::int32_t* tile) { multiply_integers(a, b, info.saturate, tile, kPitch); });
-  } else {
-    multiply_floats(gathering, info, a, b);
-  }
+  with_integers(gathering, info, [&](std::int32_t* tile) { multiply_integers(a, b, info.saturate, tile, kPitch); });
   return true;
 }
 

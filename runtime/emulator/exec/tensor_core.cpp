@@ -295,6 +295,8 @@ void decode_element(MatrixType type, const std::uint8_t* bytes, std::uint32_t in
   }
 }
 
+bool is_fp8(MatrixType type) { return type == MatrixType::e4m3 || type == MatrixType::e5m2; }
+
 constexpr std::uint32_t kMostElements = 64;  ///< of a row or column that is decoded at once: s4, k64
 
 struct DecodedRow {
@@ -329,11 +331,52 @@ void decode_elements(MatrixType type, const std::uint8_t* bytes, std::uint32_t c
   }
 }
 
+// -- mma.sync ----------------------------------------------------------------------------------------
+
+void multiply_packed(const PackedRows& a, const PackedRows& b, std::uint32_t k, MatrixType result, float* d,
+                     std::uint32_t d_pitch) {
+  const auto row_bytes = static_cast<std::size_t>(k) * static_cast<std::size_t>(element_bits(a.type)) / 8;
+  FloatOperand left, right;
+  left.resize(a.count, k);
+  right.resize(k, b.count);
+  for (std::uint32_t i = 0; i < a.count; ++i) decode_row(a.type, a.bytes + i * row_bytes, k, false, &left, i);
+  for (std::uint32_t i = 0; i < b.count; ++i) decode_column(b.type, b.bytes + i * row_bytes, k, false, &right, 0, i);
+  multiply_floats(left, right, sum_model(a.type, result), d, d_pitch);
+}
+
+/// The first (else the second) two of every four fp8 elements along K, as fp16: what one half of each register holds.
+std::vector<std::uint8_t> half_as_fp16(const PackedRows& rows, std::uint32_t k, bool first) {
+  const ByteTable& table = byte_table(rows.type);
+  std::vector<std::uint8_t> halves(static_cast<std::size_t>(rows.count) * k);
+  for (std::size_t i = 0; i < halves.size() / 2; ++i) {
+    const std::size_t source = i / 2 * 4 + i % 2 + (first ? 0 : 2);
+    const std::uint16_t half = encode<Fp16>(table.values[rows.bytes[source]]);
+    std::memcpy(halves.data() + 2 * i, &half, sizeof half);
+  }
+  return halves;
+}
+
+/// Products of fp16 that begin with zeros for C, one of each half of the registers; C is added to them afterwards, as
+/// ordinary arithmetic adds.
+void multiply_mma_fp8(const PackedRows& a, const PackedRows& b, std::uint32_t k, MatrixType result, float* d,
+                      std::uint32_t d_pitch) {
+  std::vector<float> products(static_cast<std::size_t>(a.count) * d_pitch);
+  for (bool first : {true, false}) {
+    const std::vector<std::uint8_t> left = half_as_fp16(a, k, first), right = half_as_fp16(b, k, first);
+    multiply_packed({MatrixType::f16, left.data(), a.count}, {MatrixType::f16, right.data(), b.count}, k / 2, result,
+                    products.data(), d_pitch);
+  }
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const double sum = double{d[i]} + double{products[i]};
+    d[i] = result == MatrixType::f16 ? fp16_to_float(encode<Fp16>(sum)) : std::bit_cast<float>(encode<Fp32>(sum));
+  }
+}
+
 }  // namespace
 
-SumModel sum_model(MatrixType a, MatrixType d, bool wgmma) {
+SumModel sum_model(MatrixType a, MatrixType d) {
   SumModel model;
-  if (wgmma && (a == MatrixType::e4m3 || a == MatrixType::e5m2)) {
+  if (is_fp8(a)) {
     model.fraction_bits = kFractionBitsFp8;
     model.result_bits = kFractionBitsFp8;
   }
@@ -409,6 +452,12 @@ void multiply_floats(const FloatOperand& a, const FloatOperand& b, const SumMode
   if (has_avx2) return multiply_avx2(a, b, model, d, d_pitch);
 #endif
   multiply(a, b, model, d, d_pitch);
+}
+
+void multiply_mma(const PackedRows& a, const PackedRows& b, std::uint32_t k, MatrixType result, float* d,
+                  std::uint32_t d_pitch) {
+  const auto multiply_types = is_fp8(a.type) ? multiply_mma_fp8 : multiply_packed;
+  multiply_types(a, b, k, result, d, d_pitch);
 }
 
 void multiply_integers(const FloatOperand& a, const FloatOperand& b, bool saturate, std::int32_t* d,

@@ -1,10 +1,13 @@
-// The arithmetic of the matrix units: D = A B + C over plain arrays, with the roundings of the hardware. wgmma and mma
-// differ in where operands lie, not in this.
+// The arithmetic of the matrix units: D = A B + C over plain arrays, with the roundings of the hardware, bit for bit as
+// an H200 computes it (tests/emu/recorded_test.cpp). wgmma and mma differ in where operands lie and in what they do
+// with fp8.
 //
 // A floating-point dot product is one fused sum. Products are exact. All terms of one result, the accumulator among
 // them, are aligned to the largest exponent that occurs (of a product: the sum of its factors' exponents) and cut off,
 // toward zero, `fraction_bits` behind that exponent's leading bit. The sum of what is left is exact and is then cut to
 // the result's format, toward zero; fp16 results are rounded to nearest.
+//
+// mma.sync of fp8 is no operation of Hopper's: the assembler makes two fp16 products of it, and an addition.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +18,8 @@
 namespace attune::emulator {
 
 /// Bits that are kept behind the leading one of the largest term.
-constexpr int kFractionBits = 25;      ///< of all types but fp8 in wgmma
-constexpr int kFractionBitsFp8 = 13;   ///< fp8 in wgmma; also of its fp32 results
+constexpr int kFractionBits = 25;      ///< of all types but fp8
+constexpr int kFractionBitsFp8 = 13;   ///< also of fp8's fp32 results
 constexpr int kFractionBitsFp32 = 23;  ///< of an fp32 result otherwise
 
 struct SumModel {
@@ -24,8 +27,8 @@ struct SumModel {
   int result_bits = kFractionBitsFp32;  ///< of fp32 results
   bool half_result = false;             ///< fp16 accumulator and result
 };
-/// Of wgmma (else mma.sync) on Hopper.
-SumModel sum_model(MatrixType a, MatrixType d, bool wgmma);
+/// Of Hopper's matrix units. fp8: in wgmma.
+SumModel sum_model(MatrixType a, MatrixType d);
 
 bool is_integer(MatrixType type);
 int element_bits(MatrixType type);
@@ -53,7 +56,19 @@ void decode_column(MatrixType type, const std::uint8_t* bytes, std::uint32_t cou
 /// b.columns to b.pitch are scratch. Half results: d holds values of fp16.
 void multiply_floats(const FloatOperand& a, const FloatOperand& b, const SumModel& model, float* d,
                      std::uint32_t d_pitch);
-/// The same of integers of up to 8 bits; wraps around, or stops at the ends of the range.
+
+/// Rows of packed elements along K: of A one for each row, of B one for each column.
+struct PackedRows {
+  MatrixType type;
+  const std::uint8_t* bytes;
+  std::uint32_t count;
+};
+/// What mma.sync makes of floating-point operands with `k` elements a row, d as of multiply_floats(): d += A B. The
+/// columns of d from b.count up to the next multiple of 16 are scratch.
+void multiply_mma(const PackedRows& a, const PackedRows& b, std::uint32_t k, MatrixType result, float* d,
+                  std::uint32_t d_pitch);
+
+/// multiply_floats() of integers of up to 8 bits; wraps around, or stops at the ends of the range.
 void multiply_integers(const FloatOperand& a, const FloatOperand& b, bool saturate, std::int32_t* d,
                        std::uint32_t d_pitch);
 /// b1: the number of ones in a & b, or a ^ b, of `bytes` bytes a row. B by rows of N.

@@ -97,23 +97,23 @@ void check(const TensorMapDescription& d) {
   }
 }
 
-/// Writes NaNs of the type to whole elements.
-void fill_nan(std::uint8_t* destination, std::uint32_t bytes, std::uint32_t element) {
-  // 0x7FFF, 0x7FFFFFFF, 0x7FFF...: all bits but the sign.
-  std::memset(destination, 0xFF, bytes);
-  for (std::uint32_t at = element - 1; at < bytes; at += element) destination[at] = 0x7F;
+/// Writes NaNs to whole elements of any type.
+void fill_nan(std::uint8_t* destination, std::uint32_t bytes) {
+  // 0x7FF7 for every 16 bits is a NaN of all floating-point types.
+  constexpr std::uint16_t kPattern = 0x7FF7;
+  for (std::uint32_t at = 0; at < bytes; at += sizeof kPattern) {
+    std::memcpy(destination + at, &kPattern, sizeof kPattern);
+  }
 }
 
-/// What a load does to elements on their way: tensor maps of tf32 round, the _ftz types flush subnormals.
+/// What a load does to elements on their way: tensor maps of tf32 round to nearest even. The _ftz types load as the
+/// others do, subnormals among them.
 void convert(std::uint8_t* row, std::uint32_t bytes, TensorType type) {
-  const bool rounds = type == TensorType::tf32 || type == TensorType::tf32_ftz;
-  const bool flushes = type == TensorType::f32_ftz || type == TensorType::tf32_ftz;
-  if (!rounds && !flushes) return;
+  if (type != TensorType::tf32 && type != TensorType::tf32_ftz) return;
   for (std::uint32_t at = 0; at < bytes; at += 4) {
     std::uint32_t word;
     std::memcpy(&word, row + at, 4);
-    if (flushes && (word & 0x7F800000u) == 0) word &= 0x80000000u;
-    if (rounds) word = float_to_tf32(std::bit_cast<float>(word));
+    word = float_to_tf32(std::bit_cast<float>(word), Rounding::nearest_even);
     std::memcpy(row + at, &word, 4);
   }
 }
@@ -226,6 +226,8 @@ TensorBox::TensorBox(const TensorMapDescription& map, const std::array<std::int3
   rows_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(rows, (std::uint64_t{1} << 30) / pitch_));
 }
 
+bool TensorBox::starts_on_chunk() const { return std::int64_t{coordinates_[0]} * element_bytes_ % kChunkBytes == 0; }
+
 BoxRow TensorBox::row(std::uint32_t index) const {
   BoxRow row{.shared = index * pitch_, .address = 0, .skipped = 0, .bytes = 0};
   auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(map_.base));
@@ -255,7 +257,7 @@ void load_box(const TensorBox& box, std::uint8_t* shared, std::uint32_t offset, 
     const std::uint8_t* source = row.bytes == 0 ? nullptr : read(row.address, row.bytes);
     if (!whole) {
       if (box.map().fill == OutOfBoundsFill::nan) {
-        fill_nan(line.data(), box.row_bytes(), box.element_bytes());
+        fill_nan(line.data(), box.row_bytes());
       } else {
         std::memset(line.data(), 0, box.row_bytes());
       }

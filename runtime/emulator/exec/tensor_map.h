@@ -59,6 +59,8 @@ class TensorBox {
   std::uint32_t row_bytes() const { return row_bytes_; }
   std::uint32_t pitch() const { return pitch_; }
   std::uint32_t rows() const { return rows_; }
+  /// The GPU refuses others: rows begin at a multiple of 16 bytes from the base, also where that is outside the tensor.
+  bool starts_on_chunk() const;
   BoxRow row(std::uint32_t index) const;
 
  private:

@@ -177,7 +177,7 @@ void WgmmaTile::multiply() {
   } else if (info_->d == MatrixType::s32) {
     multiply_integers(a_, b_, info_->saturate, d_integers_.data(), pitch_);
   } else {
-    multiply_floats(a_, b_, sum_model(info_->a, info_->d, true), d_.data(), pitch_);
+    multiply_floats(a_, b_, sum_model(info_->a, info_->d), d_.data(), pitch_);
   }
 }
 

@@ -3,7 +3,9 @@
 #include <cfenv>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
+#include "runtime/emulator/exec/formats.h"
 #include "runtime/emulator/translate/math_helpers.h"
 
 namespace attune::emulator {
@@ -73,6 +75,15 @@ std::uint32_t test(T a, std::uint32_t property) {
   return 0;
 }
 
+/// The angle of which sin.approx and cos.approx compute: in turns it is a float, rounded toward zero and flushed, so
+/// that large angles lose what lies behind the point.
+double reduced_angle(float a) {
+  constexpr float kTurnsPerRadian = 0x1.45f306p-3f;
+  const float turns = truncate_to_float(double{a} * double{kTurnsPerRadian});
+  const float flushed = std::fpclassify(turns) == FP_SUBNORMAL ? std::copysign(0.0f, a) : turns;
+  return 2 * std::numbers::pi * (double{flushed} - std::nearbyint(double{flushed}));
+}
+
 }  // namespace
 
 extern "C" {
@@ -102,8 +113,8 @@ double att_f64_saturate(double a) { return a >= 1 ? 1.0 : a > 0 ? a : 0.0; }
 
 float att_f32_ex2(float a) { return std::exp2(a); }
 float att_f32_lg2(float a) { return a < 0 ? kNan32 : std::log2(a); }
-float att_f32_sin(float a) { return std::isinf(a) ? kNan32 : std::sin(a); }
-float att_f32_cos(float a) { return std::isinf(a) ? kNan32 : std::cos(a); }
+float att_f32_sin(float a) { return std::isfinite(a) ? static_cast<float>(std::sin(reduced_angle(a))) : kNan32; }
+float att_f32_cos(float a) { return std::isfinite(a) ? static_cast<float>(std::cos(reduced_angle(a))) : kNan32; }
 float att_f32_tanh(float a) { return std::tanh(a); }
 float att_f32_rsqrt(float a) { return a < 0 ? kNan32 : static_cast<float>(1 / std::sqrt(static_cast<double>(a))); }
 double att_f64_rsqrt(double a) { return a < 0 ? kNan64 : 1 / std::sqrt(a); }

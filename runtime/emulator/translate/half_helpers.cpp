@@ -190,6 +190,11 @@ std::uint32_t att_half(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::u
 
 std::uint64_t att_convert(std::uint64_t bits, std::uint32_t word) {
   const ConvertMode mode = unpack(word);
+  if (mode.to == Number::tf32 && mode.rounding == Rounding::nearest_away) {
+    // Not by way of a double, which would make NaNs quiet.
+    return float_to_tf32(std::bit_cast<float>(static_cast<std::uint32_t>(bits)), mode.rounding,
+                         mode.satfinite ? Overflow::saturate : Overflow::ieee);
+  }
   if (!is_integer(mode.from)) {
     const double value = flush_f32(float_value(bits, mode.from), mode.ftz && mode.from == Number::f32);
     return is_integer(mode.to) ? to_integer(value, mode) : to_float(value, mode);
