@@ -1,5 +1,7 @@
-// attune bench: times plans on the device.
+// attune bench: times plans on the device, alone or beside other libraries.
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include <attune/attune.h>
 
@@ -8,6 +10,7 @@
 #include "cli/best_guess.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/peer_bench.h"
 #include "cli/problem_set.h"
 #include "cli/table.h"
 #include "cli/wording.h"
@@ -24,9 +27,41 @@ struct Flags {
   DeviceFlag device;
   CacheFlag cache;
   std::vector<std::string> configs, packs;
-  std::string regime = "both", turns = "7", launches = "5", seconds = "1";
-  bool allow_unsigned = false, no_compiler = false, no_cache = false, csv = false;
+  std::string regime = "both";
+  std::optional<std::string> turns, launches, seconds, out, budget, commit;
+  bool allow_unsigned = false, no_compiler = false, no_cache = false, csv = false, peers = false;
+
+  // A turn's values where they are given.
+  std::optional<std::int64_t> turn_count() const {
+    return turns ? std::optional(parse_count("turns", *turns, 1, 10000)) : std::nullopt;
+  }
+  std::optional<double> turn_seconds() const {
+    return seconds ? std::optional(parse_duration("seconds", *seconds)) : std::nullopt;
+  }
+  bool burst() const { return regime != "sustained"; }
+  bool sustained() const { return regime != "burst"; }
 };
+
+void check(const Flags& flags) {
+  if (flags.regime != "both" && flags.regime != "burst" && flags.regime != "sustained")
+    fail(ErrorCode::invalid_argument, "regime: '{}' is unknown (allowed: burst, sustained, both)", flags.regime);
+  const auto refuse = [](bool given, const char* name, const char* why) {
+    if (given) fail(ErrorCode::invalid_argument, "{}: {}", name, why);
+  };
+  if (flags.peers) {
+    const char* const kAlone = "excludes --peers";
+    refuse(flags.launches.has_value(), "launches", kAlone);
+    refuse(flags.csv, "csv", "excludes --peers, which writes files");
+    refuse(flags.no_compiler, "no_compiler", kAlone);
+    refuse(std::ranges::count(flags.configs, kDefaultConfig) > 0, "config",
+           "'default' excludes --peers (allowed: winner, or a config's text)");
+  } else {
+    const char* const kBeside = "needs --peers";
+    refuse(flags.out.has_value(), "out", kBeside);
+    refuse(flags.budget.has_value(), "budget", kBeside);
+    refuse(flags.commit.has_value(), "commit", kBeside);
+  }
+}
 
 RuntimeOptions runtime_options(const Flags& flags, Output& output) {
   RuntimeOptions options;
@@ -41,14 +76,34 @@ RuntimeOptions runtime_options(const Flags& flags, Output& output) {
 
 BenchOptions bench_options(const Flags& flags) {
   BenchOptions options;
-  if (flags.regime != "both" && flags.regime != "burst" && flags.regime != "sustained")
-    fail(ErrorCode::invalid_argument, "regime: '{}' is unknown (allowed: burst, sustained, both)", flags.regime);
-  options.burst = flags.regime != "sustained";
-  options.sustained = flags.regime != "burst";
-  options.turns = static_cast<int>(parse_count("turns", flags.turns, 1, 10000));
-  options.launches = static_cast<int>(parse_count("launches", flags.launches, 1, 1000));
-  options.seconds = parse_duration("seconds", flags.seconds);
+  options.burst = flags.burst();
+  options.sustained = flags.sustained();
+  options.turns = static_cast<int>(flags.turn_count().value_or(options.turns));
+  if (flags.launches) options.launches = static_cast<int>(parse_count("launches", *flags.launches, 1, 1000));
+  options.seconds = flags.turn_seconds().value_or(options.seconds);
   return options;
+}
+
+PeerBench peer_bench(const Flags& flags, const std::vector<Problem>& problems) {
+  PeerBench bench;
+  if (flags.problems.grid().empty())
+    bench.problems = problems;
+  else
+    bench.grid_dtype = problems.front().dtype;
+  bench.configs = flags.configs;
+  bench.burst = flags.burst();
+  bench.sustained = flags.sustained();
+  bench.turns = flags.turn_count();
+  bench.seconds = flags.turn_seconds();
+  if (flags.budget) bench.budget = parse_duration("budget", *flags.budget);
+  bench.out = flags.out.value_or(bench.out);
+  bench.commit = flags.commit.value_or("");
+  bench.device = flags.device.ordinal();
+  if (flags.cache.given()) bench.cache_directory = flags.cache.directory();
+  bench.use_cache = !flags.no_cache;
+  bench.packs = flags.packs;
+  bench.allow_unsigned = flags.allow_unsigned;
+  return bench;
 }
 
 Json timing_json(const Problem& problem, const BenchTiming& t) {
@@ -117,6 +172,7 @@ class Report {
 };
 
 ExitCode run(const Flags& flags, Output& output) {
+  check(flags);
   const std::vector<Problem> problems = flags.problems.problems(output);
   const BenchOptions options = bench_options(flags);
   for (const std::string& config : flags.configs)
@@ -125,6 +181,7 @@ ExitCode run(const Flags& flags, Output& output) {
 
   // A pack that is no good comes to light before a GPU is looked for.
   for (const std::string& pack : flags.packs) read_pack(pack, {.allow_unsigned = flags.allow_unsigned});
+  if (flags.peers) return run_peer_bench(peer_bench(flags, problems), output);
 
   const std::shared_ptr<runtime::Device> device = flags.device.open();
   const Interrupt interrupt;
@@ -186,13 +243,27 @@ void add_bench(CLI::App& app, Invocation& invocation) {
                    "never open NVRTC: kernels come from packs and the cache alone");
   command.add_flag("--no-cache", flags->no_cache, "neither read nor write the cache");
   command.add_option("--regime", flags->regime, "burst, sustained or both (default: both)")->type_name("NAME");
-  command.add_option("--turns", flags->turns, "turns of each config, all of them in rotation (default: 7)")
+  command
+      .add_option("--turns", flags->turns,
+                  "turns of each config, all of them in rotation (default: 7, with --peers 3 and 2)")
       ->type_name("N");
   command.add_option("--launches", flags->launches, "timed launches of a turn in the burst regime (default: 5)")
       ->type_name("N");
-  command.add_option("--seconds", flags->seconds, "length of a turn in the sustained regime (default: 1)")
+  command
+      .add_option("--seconds", flags->seconds,
+                  "length of a turn in the sustained regime (default: 1, with --peers 0.2)")
       ->type_name("TIME");
   command.add_flag("--csv", flags->csv, "print semicolon-separated values instead of a table");
+  command
+      .add_flag("--peers", flags->peers,
+                "race cuDNN and FlashAttention-3, too, and write tables and pages; needs Python with PyTorch")
+      ->group("Peers");
+  const auto of_peers = [&](const char* name, std::optional<std::string>& value, const char* text, const char* type) {
+    command.add_option(name, value, text)->group("Peers")->type_name(type);
+  };
+  of_peers("--out", flags->out, "beginning of the files' names (default: forward)", "PREFIX");
+  of_peers("--budget", flags->budget, "time for everything (default: 150)", "TIME");
+  of_peers("--commit", flags->commit, "what was measured, for the record", "ID");
 }
 
 }  // namespace attune::cli

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -62,27 +63,78 @@ std::string interval_text(const tuner::Timing& t) {
   return fmt::format("{} [{}, {}]", seconds_text(t.median), seconds_text(t.low), seconds_text(t.high));
 }
 
-void print_split(const tuner::Contender& c, Output& output) {
-  const codegen::CostEstimate& e = c.estimate;
-  output.line("cost model  {} in all, limited by {}", seconds_text(e.total), e.limit);
-  Table table({{"", Align::left}, {"busy"}, {"of the measured time"}});
-  const auto row = [&](const char* name, double seconds) {
-    table.row(
-        {fmt::format("  {}", name), seconds_text(seconds), fmt::format("{:.0f}%", 100 * seconds / c.timing.median)});
+// How long each unit is busy by the cost model, beside the measured time; the same for the runner-up.
+void print_split(const tuner::Explanation& x, Output& output) {
+  std::vector<const tuner::Contender*> shown{&*x.winner};
+  if (x.runner_up) shown.push_back(&*x.runner_up);
+  std::vector<Column> columns{{"cost model", Align::left}, {"winner"}, {"of measured"}};
+  if (x.runner_up) columns.insert(columns.end(), {{"runner-up"}, {"of measured"}});
+  Table table(columns);
+  const auto row = [&](const char* name, const auto& seconds_of) {
+    std::vector<std::string> cells{fmt::format("  {}", name)};
+    for (const tuner::Contender* c : shown) {
+      const double seconds = seconds_of(*c);
+      cells.push_back(seconds_text(seconds));
+      cells.push_back(c->timing.median > 0 ? fmt::format("{:.0f}%", 100 * seconds / c->timing.median) : "");
+    }
+    table.row(std::move(cells));
   };
-  row("tensor cores", e.tensor);
-  row("exponentials", e.exponential);
-  row("shared memory", e.shared_memory);
-  row("L2", e.l2);
-  row("HBM", e.hbm);
-  row("launch", e.launch);
+  using Estimate = codegen::CostEstimate;
+  for (const auto& [name, term] : {std::pair{"tensor cores", &Estimate::tensor},
+                                   {"exponentials", &Estimate::exponential},
+                                   {"shared memory", &Estimate::shared_memory},
+                                   {"L2", &Estimate::l2},
+                                   {"HBM", &Estimate::hbm},
+                                   {"launch", &Estimate::launch},
+                                   {"all, with what overlaps", &Estimate::total}})
+    row(name, [&](const tuner::Contender& c) { return c.estimate.*term; });
+  row("measured", [](const tuner::Contender& c) { return c.timing.median; });
   table.print(output);
+  output.line("  the winner is limited by: {}", x.winner->estimate.limit);
+}
+
+// What speaks for the order of the first two.
+std::string verdict_text(const tuner::Explanation& x) {
+  if (x.runner_up->tied) return ": a tie, broken by the configs' texts";
+  return x.runner_up->timing.low > x.winner->timing.high ? ": the intervals do not overlap" : "";
+}
+
+void print_axes(const std::vector<tuner::AxisValue>& axes, Output& output) {
+  Table table(
+      {{"axis", Align::left}, {"winner", Align::left}, {"other", Align::left}, {"slower"}, {"raced"}, {"lost"}});
+  const std::string* last = nullptr;
+  for (const tuner::AxisValue& v : axes) {
+    const bool again = last != nullptr && *last == v.axis;
+    last = &v.axis;
+    table.row({again ? "" : v.axis, again ? "" : v.winner, v.value,
+               v.slower ? fmt::format("{:+.1f}%{}", *v.slower * 100, v.alone ? " *" : "  ") : "",
+               std::to_string(v.raced), std::to_string(v.lost)});
+  }
+  table.print(output);
+  output.line("(slower: the fastest raced config with that value; * it differs from the winner in nothing else)");
+}
+
+// How many configs lost for each cause.
+std::map<std::string, int> causes_of(const std::vector<tuner::Loser>& losers) {
+  std::map<std::string, int> causes;
+  for (const tuner::Loser& l : losers) ++causes[l.cause];
+  return causes;
+}
+
+std::string causes_text(const std::vector<tuner::Loser>& losers) {
+  std::vector<std::string> texts;
+  for (const auto& [cause, count] : causes_of(losers)) texts.push_back(fmt::format("{} {}", count, cause));
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void print_losers(const std::vector<tuner::Loser>& all, std::size_t limit, Output& output) {
-  Table losers({{"status", Align::left}, {"config", Align::left}, {"reason", Align::left}});
+  Table losers({{"cause", Align::left},
+                {"config", Align::left},
+                {"reason", Align::left},
+                {"differs from the winner in", Align::left}});
   for (std::size_t i = 0; i < std::min(limit, all.size()); ++i)
-    losers.row({all[i].status, config_text(codegen::parse_config(all[i].config)), all[i].reason});
+    losers.row({all[i].cause, config_text(codegen::parse_config(all[i].config)), all[i].reason,
+                fmt::format("{}", fmt::join(all[i].differences, ", "))});
   losers.print(output);
   if (all.size() > limit) output.line("... and {} more (--limit)", all.size() - limit);
 }
@@ -90,8 +142,25 @@ void print_losers(const std::vector<tuner::Loser>& all, std::size_t limit, Outpu
 Json losers_json(const std::vector<tuner::Loser>& all) {
   Json losers = Json::array();
   for (const tuner::Loser& l : all)
-    losers.push_back({{"config", l.config}, {"status", l.status}, {"reason", l.reason}});
+    losers.push_back({{"config", l.config},
+                      {"status", l.status},
+                      {"reason", l.reason},
+                      {"cause", l.cause},
+                      {"differences", l.differences}});
   return losers;
+}
+
+Json axes_json(const std::vector<tuner::AxisValue>& all) {
+  Json axes = Json::array();
+  for (const tuner::AxisValue& v : all)
+    axes.push_back({{"axis", v.axis},
+                    {"value", v.value},
+                    {"winner", v.winner},
+                    {"slower", v.slower ? Json(*v.slower) : Json(nullptr)},
+                    {"alone", v.alone},
+                    {"raced", v.raced},
+                    {"lost", v.lost}});
+  return axes;
 }
 
 void print(const tuner::Explanation& x, std::size_t limit, Output& output) {
@@ -105,15 +174,19 @@ void print(const tuner::Explanation& x, std::size_t limit, Output& output) {
   if (!x.errors.empty()) output.line("            errors {}", errors_text(x.errors));
   if (x.runner_up) {
     output.line("runner-up   {}, {:+.1f}%{}", interval_text(x.runner_up->timing), x.runner_up->slower * 100,
-                x.runner_up->tied ? ": a tie, broken by the configs' texts" : "");
+                verdict_text(x));
     output.line("            {}", fmt::join(x.runner_up->differences, ", "));
   }
   output.line();
-  print_split(*x.winner, output);
+  print_split(x, output);
   output.line();
+  if (!x.axes.empty()) {
+    print_axes(x.axes, output);
+    output.line();
+  }
 
   Table table({{"slower"},
-               {"median"},
+               {"median [interval]", Align::left},
                {"TFLOP/s"},
                {"regime", Align::left},
                {"limit", Align::left},
@@ -121,13 +194,14 @@ void print(const tuner::Explanation& x, std::size_t limit, Output& output) {
   std::size_t shown = 0;
   for (const tuner::Contender& c : x.others) {
     if (shown++ == limit) break;
-    table.row({fmt::format("{:.1f}%", c.slower * 100), seconds_text(c.timing.median), fmt::format("{:.0f}", c.tflops),
+    table.row({fmt::format("{:+.1f}%", c.slower * 100), interval_text(c.timing), fmt::format("{:.0f}", c.tflops),
                c.regime, c.estimate.limit, fmt::format("{}", fmt::join(c.differences, ", "))});
   }
   if (!table.empty()) table.print(output);
   if (x.others.size() > limit) output.line("... and {} more (--limit)", x.others.size() - limit);
   if (x.losers.empty()) return;
   output.line();
+  output.line("did not race to the end: {} ({})", x.losers.size(), causes_text(x.losers));
   print_losers(x.losers, limit, output);
 }
 
@@ -136,10 +210,11 @@ ExitCode explain_nothing(cache::Store& store, const tuner::Explanation& x, std::
   output.line("device      {}", x.device);
   std::vector<tuner::Loser> losers;
   for (const cache::Trial& trial : store.trials(x.plan_key))
-    losers.push_back({trial.config, cache::to_string(trial.status), trial.reason});
+    losers.push_back(
+        {trial.config, cache::to_string(trial.status), trial.reason, tuner::cause_of(trial.status, trial.reason), {}});
   Json list = Json::array();
   if (!losers.empty()) {
-    output.line("tried, but none of {} configs passed\n", losers.size());
+    output.line("tried, but none of {} configs passed: {}\n", losers.size(), causes_text(losers));
     print_losers(losers, limit, output);
   } else {
     output.line("nobody has tuned this problem for this device");
@@ -182,7 +257,9 @@ ExitCode run(const Flags& flags, Output& output) {
   Json others = Json::array();
   for (const tuner::Contender& c : x.others) others.push_back(contender_json(c));
   document["others"] = std::move(others);
+  document["axes"] = axes_json(x.axes);
   document["losers"] = losers_json(x.losers);
+  document["causes"] = causes_of(x.losers);
   return ExitCode::ok;
 }
 
@@ -198,7 +275,7 @@ void add_explain(CLI::App& app, Invocation& invocation) {
       .add_option("--device-identity", flags->identity,
                   "name or full identity of the device (default: the only one in the cache)")
       ->type_name("TEXT");
-  command.add_option("--limit", flags->limit, "losers to list (default: 10)")->type_name("N");
+  command.add_option("--limit", flags->limit, "configs of each list (default: 10)")->type_name("N");
 }
 
 }  // namespace attune::cli

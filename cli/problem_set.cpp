@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/problem_grid.h"
 #include "tuner/model_config.h"
 
 namespace attune::cli {
@@ -19,6 +20,7 @@ void ProblemSetFlags::add(CLI::App& command) {
   };
   option("--model", model_, "a Hugging Face config.json, or the folder of one, instead of head dims and head counts",
          "FILE");
+  option("--grid", grid_, "every problem of this grid: fa3 (36 problems as FlashAttention-3's paper has them)", "NAME");
   option("--seqlens", seqlens_, "lengths, one problem each: 512,1024,... (with --model by default 512 to 16384)",
          "LIST");
   option("--tokens", tokens_, "tokens of each problem: batch is tokens / length (default: 16384)", "N");
@@ -50,7 +52,20 @@ std::vector<Problem> ProblemSetFlags::of_model(Output& output) const {
   return problems;
 }
 
+std::vector<Problem> ProblemSetFlags::of_grid() const {
+  std::vector<std::string> given = one_.given();
+  if (!model_.empty()) given.emplace_back("--model");
+  if (seqlens_) given.emplace_back("--seqlens");
+  if (tokens_) given.emplace_back("--tokens");
+  for (const std::string& name : given) {
+    if (name != "--dtype")
+      fail(ErrorCode::invalid_argument, "grid: says what {} would say (allowed beside it: --dtype)", name);
+  }
+  return problem_grid(grid_, one_.over({}).dtype);
+}
+
 std::vector<Problem> ProblemSetFlags::problems(Output& output) const {
+  if (!grid_.empty()) return of_grid();
   if (!model_.empty()) return of_model(output);
   const Problem one = one_.problem();
   if (!seqlens_) {
@@ -75,10 +90,13 @@ std::vector<Problem> ProblemSetFlags::problems(Output& output) const {
   return problems;
 }
 
-bool ProblemSetFlags::any() const { return !model_.empty() || seqlens_ || tokens_ || !one_.given().empty(); }
+bool ProblemSetFlags::any() const {
+  return !model_.empty() || !grid_.empty() || seqlens_ || tokens_ || !one_.given().empty();
+}
 
 std::function<bool(const Problem&)> ProblemSetFlags::filter(Output& output) const {
-  if (model_.empty() && !seqlens_) return [this](const Problem& problem) { return one_.admits(problem); };
+  if (model_.empty() && grid_.empty() && !seqlens_)
+    return [this](const Problem& problem) { return one_.admits(problem); };
   return [wanted = problems(output)](const Problem& problem) {
     return std::ranges::find(wanted, problem) != wanted.end();
   };

@@ -1,4 +1,4 @@
-// Flags for more than one problem: a model's config.json, or one problem at several lengths.
+// Flags for more than one problem: a model's config.json, a grid, or one problem at several lengths.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,18 @@ struct ProblemSetFlags {
   Arch arch() const { return one_.arch(); }
   /// Whether any of the flags was given, --arch aside.
   bool any() const;
-  /// Whether a problem is one that the flags mean: one of problems(), or, without --model and --seqlens, any problem
-  /// that agrees with what was given.
+  /// --grid, empty if it was not given.
+  const std::string& grid() const { return grid_; }
+  /// Whether a problem is one that the flags mean: one of problems(), or, without --model, --grid and --seqlens, any
+  /// problem that agrees with what was given.
   std::function<bool(const Problem&)> filter(Output& output) const;
 
  private:
   std::vector<Problem> of_model(Output& output) const;
+  std::vector<Problem> of_grid() const;
 
   ProblemFlags one_;
-  std::string model_;
+  std::string model_, grid_;
   std::optional<std::string> tokens_, seqlens_;
 };
 

@@ -13,6 +13,9 @@ namespace {
 // setmaxnreg (C7507). C7519, which stands among them, costs nothing and begins otherwise.
 constexpr std::string_view kLoss = ") Potential Performance Loss";
 
+// How rejection()'s reasons begin.
+constexpr std::string_view kSerialised = "ptxas serialised the wgmma instructions", kSpills = "registers spill";
+
 template <typename Line>
 void for_each_line(std::string_view text, const Line& line) {
   while (!text.empty()) {
@@ -101,13 +104,18 @@ void parse_log(std::string_view log, CompileResult* result) {
 
 std::optional<std::string> rejection(const CompileResult& result) {
   if (!result.serialised.empty()) {
-    return fmt::format("ptxas serialised the wgmma instructions ({})", fmt::join(result.serialised, ", "));
+    return fmt::format("{} ({})", kSerialised, fmt::join(result.serialised, ", "));
   }
   if (result.spill_stores > 0 || result.spill_loads > 0) {
-    return fmt::format("registers spill: {} bytes of stores, {} bytes of loads", result.spill_stores,
-                       result.spill_loads);
+    return fmt::format("{}: {} bytes of stores, {} bytes of loads", kSpills, result.spill_stores, result.spill_loads);
   }
   return std::nullopt;
+}
+
+const char* rejection_cause(std::string_view reason) noexcept {
+  if (reason.find(kSerialised) != std::string_view::npos) return "serialised wgmma";
+  if (reason.find(kSpills) != std::string_view::npos) return "spills";
+  return "build error";
 }
 
 std::vector<Diagnostic> parse_diagnostics(std::string_view log) {

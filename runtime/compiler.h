@@ -28,6 +28,9 @@ void parse_log(std::string_view log, CompileResult* result);
 /// Why a build must not be served, in words ("24 bytes of spill stores, 24 bytes of spill loads"), or
 /// nothing. Any spill and any serialised wgmma rejects.
 std::optional<std::string> rejection(const CompileResult& result);
+/// The kind of such a reason, also where other words stand around it: "spills", "serialised wgmma"; "build error" for a
+/// reason that is none of rejection()'s.
+const char* rejection_cause(std::string_view reason) noexcept;
 
 /// One diagnostic of NVRTC. The file and line are the template's, thanks to #line in the emitted source.
 struct Diagnostic {

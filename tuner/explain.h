@@ -18,7 +18,7 @@ namespace attune::tuner {
 struct Contender {
   Timing timing;
   double tflops = 0;
-  double slower = 0;  ///< than the winner: 0.02 is 2%; 0 for the winner itself
+  double slower = 0;  ///< than the winner in the same regime: 0.02 is 2%; 0 for the winner itself
   bool tied = false;  ///< not clearly slower than the fastest
   std::string regime;
   codegen::CostEstimate estimate;  ///< the cost model's split of its time
@@ -30,6 +30,18 @@ struct Loser {
   std::string config;
   std::string status;  ///< "rejected", "wrong", "timeout", "crashed"
   std::string reason;
+  /// Of what kind that is: "spills", "serialised wgmma", "build error", "numerics", "hung", "crashed".
+  std::string cause;
+  std::vector<std::string> differences;  ///< as those of a Contender
+};
+
+/// A value that the search tried on one axis, and the winner has not.
+struct AxisValue {
+  std::string axis, value;       ///< "block_n", "176"
+  std::string winner;            ///< the winner's value
+  std::optional<double> slower;  ///< the fastest raced config with this value, against the winner; nothing: none raced
+  bool alone = false;            ///< that config differs from the winner in this axis only
+  int raced = 0, lost = 0;       ///< configs with this value that were timed; that were rejected, wrong, ...
 };
 
 struct Explanation {
@@ -45,8 +57,12 @@ struct Explanation {
   std::optional<Contender> runner_up;  ///< the fastest that is not the winner
   std::vector<Contender> others;       ///< the rest, fastest first; finalists before those that left earlier
   std::vector<Loser> losers;           ///< of the same session, by status and config
+  std::vector<AxisValue> axes;         ///< in the order of a config's text; the values of an axis fastest first
   double share_of_limit = 0;           ///< of the winner
 };
+
+/// The kind of a trial's failure, as Loser has it.
+std::string cause_of(cache::TrialStatus status, std::string_view reason);
 
 /// `arch` and `identity` say for which device; both follow from runtime::DeviceProperties.
 Explanation explain(cache::Store store, const Problem& problem, const Arch& arch, const std::string& identity);

@@ -14,15 +14,20 @@ def add_arguments(parser):
     parser.add_argument(
         "--commit", default="", metavar="ID", help="the commit that was measured, for the record"
     )
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="which GPU (default: 0)")
 
 
 def open_nvml():
     return Nvml(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
-def require_gpu(parser):
+def require_gpu(parser, args):
+    """Makes the one of --device the current one; ends the program if there is none."""
     if not torch.cuda.is_available():
         parser.exit(3, f"{parser.prog}: no usable GPU\n")
+    if not 0 <= args.device < torch.cuda.device_count():
+        parser.error(f"--device: {args.device} (allowed: 0 to {torch.cuda.device_count() - 1})")
+    torch.cuda.set_device(args.device)
 
 
 def describe(args, library, nvml):

@@ -1,8 +1,8 @@
 """Times attune's forward kernels against cuDNN and, by a table, FlashAttention-3.
 
-Writes OUT_burst.csv and OUT_sustained.csv, a row for each problem and config, and a JSON file beside each;
-README.md in bench/ says what the numbers mean. Exit status: 0 all is measured and right; 1 something is wrong
-or failed; 3 no usable GPU; 5 the budget ended before every problem was measured.
+Writes OUT_burst.csv and OUT_sustained.csv, a row for each problem and config, and a JSON file beside each, with
+--html a page with plots, too; README.md in bench/ says what the numbers mean. Exit status: 0 all is measured and
+right; 1 something is wrong or failed; 3 no usable GPU; 5 the budget ended before every problem was measured.
 """
 
 import argparse
@@ -15,12 +15,14 @@ import torch
 import attune_ctypes
 import environment
 import forward_results
+import forward_table
+import grid
 import options
 import peers
 import plans
+import report_html
 import tensors
 import timing
-from problem import Problem
 
 MODES = ("burst", "sustained")
 BURST_SHARE = 0.6  # of the budget, where both modes run
@@ -39,19 +41,19 @@ def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="forward_grid.py"
     )
-    grid = parser.add_argument_group("problems")
-    grid.add_argument(
-        "--dims", type=options.numbers, default="64,128,256", metavar="LIST", help="head dims of the grid"
+    group = parser.add_argument_group("problems")
+    group.add_argument(
+        "--dims", type=options.numbers, default=grid.HEAD_DIMS, metavar="LIST", help="head dims of the grid"
     )
-    grid.add_argument("--seqs", type=options.numbers, default="512,1024,2048,4096,8192,16384", metavar="LIST")
+    group.add_argument("--seqs", type=options.numbers, default=grid.LENGTHS, metavar="LIST")
     dtypes = options.words_of(*tensors.DTYPES)
-    grid.add_argument("--dtypes", type=dtypes, default="bf16", metavar="LIST", help="bf16, fp16 or both")
-    grid.add_argument("--causal", choices=("both", "yes", "no"), default="both")
-    grid.add_argument("--no-grid", action="store_true", help="only --problem and --problems")
-    grid.add_argument(
+    group.add_argument("--dtypes", type=dtypes, default="bf16", metavar="LIST", help="bf16, fp16 or both")
+    group.add_argument("--causal", choices=("both", "yes", "no"), default="both")
+    group.add_argument("--no-grid", action="store_true", help="only --problem and --problems")
+    group.add_argument(
         "--problem", action="append", default=[], type=options.problem, metavar="TEXT", help="one more"
     )
-    grid.add_argument(
+    group.add_argument(
         "--problems",
         type=options.problem_file,
         default=[],
@@ -71,31 +73,17 @@ def arguments():
     )
     how.add_argument("--fa3-table", default=peers.FA3_TABLE, metavar="CSV")
     how.add_argument("--out", default="forward", metavar="PREFIX", help="of the files (default: forward)")
+    how.add_argument("--html", action="store_true", help="write a page with plots beside each table, too")
     plans.add_arguments(parser)
     environment.add_arguments(parser)
     args = parser.parse_args()
-    environment.require_gpu(parser)
+    environment.require_gpu(parser, args)
     return args
 
 
-def grid(args):
-    """B * S = 16384 and H * D = 2048, as attention libraries are usually compared."""
-    for dtype in args.dtypes:
-        for dim in args.dims:
-            for causal in {"both": (False, True), "yes": (True,), "no": (False,)}[args.causal]:
-                for length in args.seqs:
-                    yield Problem(
-                        dtype=dtype,
-                        head_dim=dim,
-                        heads=2048 // dim,
-                        causal=causal,
-                        batch=max(1, 16384 // length),
-                        seqlen_q=length,
-                    )
-
-
 def wanted(args):
-    listed = [] if args.no_grid else list(grid(args))
+    causal = {"both": (False, True), "yes": (True,), "no": (False,)}[args.causal]
+    listed = [] if args.no_grid else list(grid.fa3(args.dtypes, args.dims, causal, args.seqs))
     return list(dict.fromkeys(listed + args.problem + args.problems))
 
 
@@ -245,6 +233,14 @@ def run_rounds(mode, cells, rounds, deadline, args, nvml):
             cell.measure(mode, number, args, nvml)
 
 
+def write_page(name):
+    """Of the files that were just written; where nothing ran at all there is nothing to draw."""
+    try:
+        report_html.write(f"{name}.csv", f"{name}.html")
+    except forward_table.TableError as error:
+        print(error, file=sys.stderr)
+
+
 def main():
     args = arguments()
     begin = time.monotonic()
@@ -263,6 +259,8 @@ def main():
         run_rounds(mode, chosen, rounds, begin + share * args.budget, args, nvml)
         document = forward_results.write(args.out, mode, chosen, fa3, described)
         unmeasured = unmeasured or bool(document["unmeasured"])
+        if args.html:
+            write_page(f"{args.out}_{mode}")
     if any(cell.failed for cell in cells):
         return 1
     return 5 if unmeasured else 0

@@ -50,7 +50,7 @@ def arguments():
     parser.add_argument("--repeats", type=int, default=9)
     plans.add_arguments(parser)
     args = parser.parse_args()
-    environment.require_gpu(parser)
+    environment.require_gpu(parser, args)
     return args
 
 

@@ -263,7 +263,7 @@ def arguments():
     plans.add_arguments(parser)
     environment.add_arguments(parser)
     args = parser.parse_args()
-    environment.require_gpu(parser)
+    environment.require_gpu(parser, args)
     return args
 
 

@@ -4,7 +4,7 @@ _attune() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   local problem='--arch --dtype --head-dim --head-dim-v --heads --heads-kv --batch --seqlen --seqlen-q --seqlen-k
     --causal --no-causal --layout --problem'
-  local problems="$problem --model --seqlens --tokens"
+  local problems="$problem --model --grid --seqlens --tokens"
   local cache_commands='path ls show stats verify merge prune clear misses quarantine'
   local pack_commands='create ls verify diff merge'
   COMPREPLY=()
@@ -17,12 +17,13 @@ _attune() {
     --head-dim | --head-dim-v) COMPREPLY=($(compgen -W '64 80 96 128 192 256' -- "$current")) ;;
     --regime) COMPREPLY=($(compgen -W 'burst sustained both' -- "$current")) ;;
     --for) COMPREPLY=($(compgen -W 'compile emulate launch tune' -- "$current")) ;;
+    --grid) [[ ${COMP_WORDS[1]} == emulate ]] || COMPREPLY=($(compgen -W 'fa3' -- "$current")) ;;
     --shard) COMPREPLY=($(compgen -W 'auto' -- "$current")) ;;
     --cache-dir | --pack) COMPREPLY=($(compgen -d -- "$current")) ;;
-    -o | --output | --ptx | --model | --source) COMPREPLY=($(compgen -f -- "$current")) ;;
+    -o | --output | --out | --ptx | --model | --source) COMPREPLY=($(compgen -f -- "$current")) ;;
     --heads | --heads-kv | --batch | --seqlen | --seqlen-q | --seqlen-k | --problem | --seqlens | --tokens | --config | \
-      --spec | --limit | --device | --device-identity | --budget | --max-candidates | --turns | --launches | --seconds | \
-      --seeds | --first-seed | --emulate | --kernel | --grid | --block | --cluster | --shared | --arg | --save | \
+      --spec | --limit | --device | --device-identity | --budget | --max-candidates | --turns | --launches | --seconds | --commit | \
+      --seeds | --first-seed | --emulate | --kernel | --block | --cluster | --shared | --arg | --save | \
       --resident-blocks | --instruction-limit | --compile-option | --keep | --unused-days | --lift | --alternates) ;;
     *) false ;;
   esac && return
@@ -56,7 +57,7 @@ _attune() {
       ;;
     bench)
       words+=" $problems --device --cache-dir --config --pack --allow-unsigned --no-compiler --no-cache --regime --turns
-        --launches --seconds --csv"
+        --launches --seconds --csv --peers --out --budget --commit"
       ;;
     explain) words+=" $problem --cache-dir --device-identity --limit" ;;
     cache)

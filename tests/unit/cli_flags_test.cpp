@@ -1,6 +1,8 @@
 // Flags that many commands share.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <fstream>
 #include <sstream>
 
 #include <attune/error.h>
@@ -141,4 +143,23 @@ TEST_CASE("durations, sizes, lists") {
     CAPTURE(bad);
     CHECK(code_of([&] { cli::parse_counts("seqlens", bad); }) == ErrorCode::invalid_argument);
   }
+}
+
+TEST_CASE("problem sets: the grid is that of the committed table") {
+  const std::vector<Problem> problems = problems_of({"--grid", "fa3"});
+  std::ifstream table(std::string(ATTUNE_TEST_DATA) + "/../../bench/results/forward-h200.csv");
+  REQUIRE(table);
+  std::string line;
+  std::getline(table, line);  // op,dtype,batch,seqlen_q,seqlen_k,heads,heads_kv,head_dim,head_dim_v,causal,...
+  for (const Problem& p : problems) {
+    std::getline(table, line);
+    const std::string start =
+        fmt::format("forward,{},{},{},{},{},{},{},{},{:d},", to_string(p.dtype), p.batch, p.seqlen_q, p.seqlen_k,
+                    p.heads, p.heads_kv, p.head_dim, p.head_dim_v, p.causal);
+    CHECK_MESSAGE(line.starts_with(start), start);
+  }
+  CHECK_FALSE(std::getline(table, line));
+  CHECK(problems_of({"--grid", "fa3", "--dtype", "fp16"}).front().dtype == DType::fp16);
+  CHECK(code_of([] { problems_of({"--grid", "fa3", "--seqlens", "512"}); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([] { problems_of({"--grid", "square"}); }) == ErrorCode::invalid_argument);
 }

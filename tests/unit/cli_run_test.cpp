@@ -176,8 +176,22 @@ TEST_CASE("explain names winner, runner-up and losers, from the cache alone") {
     CHECK(document["runner_up"]["tied"] == true);
     CHECK(document["losers"].size() == 1);
     CHECK(document["losers"][0]["status"] == "wrong");
+    CHECK(document["losers"][0]["differences"].size() == 1);
+    CHECK(document["causes"] == nlohmann::json{{"numerics", 1}});
+    REQUIRE(document["axes"].size() == 3);
+    for (const nlohmann::json& axis : document["axes"]) CHECK(axis["axis"] == "block_n");
+    CHECK(document["axes"][1]["value"] == "96");
+    CHECK(document["axes"][1]["slower"].get<double>() == doctest::Approx(0.2).epsilon(0.02));
+    CHECK(document["axes"][1]["alone"] == true);
+    CHECK(document["axes"][2]["slower"].is_null());
+    CHECK(document["axes"][2]["lost"] == 1);
+    CHECK(document["runner_up"]["estimate"]["tensor_seconds"].get<double>() > 0);
   }
-  CHECK(run({"explain", "--cache-dir", tuned.folder.string()}).out.find("relative L2 error") != std::string::npos);
+  const std::string text = run({"explain", "--cache-dir", tuned.folder.string()}).out;
+  for (const char* part :
+       {"relative L2 error", "tensor cores", "exponentials", "shared memory", "L2 ", "HBM", "launch", "measured",
+        "runner-up   1.000 ms [", "a tie", "block_n=96 (winner 112)", "did not race to the end: 1 (1 numerics)"})
+    CHECK_MESSAGE(text.find(part) != std::string::npos, part << " in\n" << text);
   const Result other = run({"explain", "--cache-dir", tuned.folder.string(), "--head-dim", "64", "--json"});
   CHECK(other.status == 1);
   CHECK(other.json()["winner"].is_null());

@@ -42,6 +42,7 @@ TEST_CASE("log: any spill rejects, however small, and in any function") {
   CHECK(r.spill_loads == 8);
   CHECK(r.stack == 16);
   CHECK(rejection(r) == "registers spill: 4 bytes of stores, 8 bytes of loads");
+  CHECK(rejection_cause(*rejection(r)) == std::string("spills"));
 }
 
 TEST_CASE("log: serialised wgmma rejects") {
@@ -52,6 +53,7 @@ TEST_CASE("log: serialised wgmma rejects") {
                                    kCleanLog);
     CHECK(r.serialised == std::vector<std::string>{code});
     CHECK(rejection(r)->find(code) != std::string::npos);
+    CHECK(rejection_cause(*rejection(r)) == std::string("serialised wgmma"));
   }
   CHECK(!rejection(parsed(std::string("ptxas info    : (C7519) harmless\n") + kCleanLog)));
 }
