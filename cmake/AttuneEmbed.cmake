@@ -15,3 +15,23 @@ function(attune_embed variable)
     VERBATIM)
   set(${variable} ${output} PARENT_SCOPE)
 endfunction()
+
+# attune_embed_text(<variable> FILE <file> HEADER <header> NAMESPACE <namespace> SYMBOL <symbol>): the generated source
+# that defines a std::string_view, which the header declares, with the file's text. Written anew when the file changes.
+function(attune_embed_text variable)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FILE;HEADER;NAMESPACE;SYMBOL" "")
+  set(file ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} text)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${arg_SYMBOL}.cpp)
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[// Made from @arg_FILE@.
+#include "@arg_HEADER@"
+
+namespace @arg_NAMESPACE@ {
+
+const std::string_view @arg_SYMBOL@ = R"TEXT(@text@)TEXT";
+
+}  // namespace @arg_NAMESPACE@
+]])
+  set(${variable} ${output} PARENT_SCOPE)
+endfunction()

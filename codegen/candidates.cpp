@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "codegen/default_table.h"
 #include "codegen/schedule.h"
 #include "codegen/space.h"
 
@@ -154,12 +155,13 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < all.size(); i++) order.emplace_back(estimate(arch, p, all[i]).total, i);
   std::sort(order.begin(), order.end());
-  std::vector<Config> chosen;
+  std::vector<Config> chosen = tabled_configs(arch, p);
   // What keeps one config from building cleanly usually keeps its closest relatives, too.
   std::map<std::tuple<int, int, QSource>, int> relatives;
   for (const auto& [seconds, i] : order) {
     if (chosen.size() == kGuesses) break;
     const Config& c = all[i];
+    if (std::find(chosen.begin(), chosen.end(), c) != chosen.end()) continue;
     if (relatives[{c.consumers, c.block_n, c.q}]++ < kRelatives) chosen.push_back(c);
   }
   if (chosen.empty()) chosen.push_back(Config{.family = Family::reference});

@@ -114,7 +114,7 @@ class Entry:
         stream = torch.cuda.current_stream().cuda_stream
         call = plan.bind(**cell.tensors, stream=stream)
         try:
-            self.fault = check(cell.problem, cell.tensors, call)
+            self.fault, self.errors = check(cell.problem, cell.tensors, call)
         except RuntimeError as error:  # nothing more can run on this GPU, but say where it happened
             error.add_note(f"after {name} ({self.config}) on {cell.problem}")
             raise
@@ -157,21 +157,22 @@ class Cell:
 
 
 def check(problem, views, call):
-    """Launches with poisoned outputs and compares sampled rows with float64. What is wrong, or None."""
+    """Launches with poisoned outputs and compares sampled rows with float64. What is wrong, or None; and the errors."""
     views["o"].fill_(torch.nan)
     views["lse"].fill_(torch.nan)
     try:
         call()
     except attune_ctypes.AttuneError as error:
-        return str(error)
+        return str(error), None
     torch.cuda.synchronize()
     unwritten = views["o"].isnan().sum().item() + views["lse"].isnan().sum().item()
     if unwritten:
-        return f"{unwritten} elements of O and LSE are NaN or were not written"
+        return f"{unwritten} elements of O and LSE are NaN or were not written", None
     o_error, lse_error = sampled_errors(problem, views)
+    errors = {"o": o_error, "lse": lse_error}
     if not (o_error <= O_LIMIT[problem.dtype] and lse_error <= LSE_LIMIT):
-        return f"error of O {o_error:.1e}, of LSE {lse_error:.1e}"
-    return None
+        return f"error of O {o_error:.1e}, of LSE {lse_error:.1e}", errors
+    return None, errors
 
 
 def sampled_errors(problem, views, heads=8, rows=64, seed=1):

@@ -133,7 +133,14 @@ def details(cell, mode):
         "peer_refused": cell.peer_refused,
         "configs_refused": cell.refused,
         "configs": [
-            {"name": entry.name, "origin": entry.origin, "wrong": entry.fault} for entry in cell.entries
+            {
+                "name": entry.name,
+                "config": entry.config,
+                "origin": entry.origin,
+                "wrong": entry.fault,
+                "errors": entry.errors,  # of sampled rows: O's worst relative one, LSE's worst
+            }
+            for entry in cell.entries
         ],
         "rounds": [
             {names[contender]: vars(reading) for contender, reading in readings.items()}
