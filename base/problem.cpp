@@ -34,14 +34,23 @@ void validate(const Problem& p) {
   check_range("batch", p.batch, 0, 1ll << 24);
   check_range("seqlen_q", p.seqlen_q, 0, kMaxLength - 1024);
   check_range("seqlen_k", p.seqlen_k, 0, kMaxLength - 1024);
+  if (p.deterministic && p.op == Op::forward)
+    fail(ErrorCode::invalid_argument,
+         "deterministic: 1 with op = forward, which always is (allowed: 0; or op = backward)");
   if (p.batch * p.heads > (1ll << 30))
     fail(ErrorCode::invalid_argument, "batch: {} x heads = {} is above 2^30 (query head, sequence) pairs", p.batch,
          p.heads);
 }
 
 const char* to_string(DType dtype) noexcept { return dtype == DType::bf16 ? "bf16" : "fp16"; }
-const char* to_string(Op) noexcept { return "forward"; }
+const char* to_string(Op op) noexcept { return op == Op::forward ? "forward" : "backward"; }
 const char* to_string(Layout layout) noexcept { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+
+Op parse_op(std::string_view text) {
+  if (text == "forward") return Op::forward;
+  if (text == "backward") return Op::backward;
+  fail(ErrorCode::unsupported, "op: '{}' is unknown (allowed: forward, backward)", text);
+}
 
 DType parse_dtype(std::string_view text) {
   if (text == "bf16" || text == "bfloat16") return DType::bf16;
@@ -60,17 +69,19 @@ Layout parse_layout(std::string_view text) {
 }
 
 std::string to_string(const Problem& p) {
-  return join_fields({{"op", to_string(p.op)},
-                      {"dtype", to_string(p.dtype)},
-                      {"head_dim", std::to_string(p.head_dim)},
-                      {"head_dim_v", std::to_string(p.head_dim_v)},
-                      {"heads", std::to_string(p.heads)},
-                      {"heads_kv", std::to_string(p.heads_kv)},
-                      {"causal", p.causal ? "1" : "0"},
-                      {"batch", std::to_string(p.batch)},
-                      {"seqlen_q", std::to_string(p.seqlen_q)},
-                      {"seqlen_k", std::to_string(p.seqlen_k)},
-                      {"layout", to_string(p.layout)}});
+  Fields fields{{"op", to_string(p.op)},
+                {"dtype", to_string(p.dtype)},
+                {"head_dim", std::to_string(p.head_dim)},
+                {"head_dim_v", std::to_string(p.head_dim_v)},
+                {"heads", std::to_string(p.heads)},
+                {"heads_kv", std::to_string(p.heads_kv)},
+                {"causal", p.causal ? "1" : "0"},
+                {"batch", std::to_string(p.batch)},
+                {"seqlen_q", std::to_string(p.seqlen_q)},
+                {"seqlen_k", std::to_string(p.seqlen_k)},
+                {"layout", to_string(p.layout)}};
+  if (p.op == Op::backward) fields.emplace_back("deterministic", p.deterministic ? "1" : "0");
+  return join_fields(fields);
 }
 
 Problem parse_problem(std::string_view text) {
@@ -81,7 +92,7 @@ Problem parse_problem(std::string_view text) {
   };
   for (const auto& [key, value] : parse_fields("problem", text)) {
     if (key == "op") {
-      if (value != "forward") fail(ErrorCode::unsupported, "op: '{}' is unknown (allowed: forward)", value);
+      p.op = parse_op(value);
     } else if (key == "dtype") {
       p.dtype = parse_dtype(value);
     } else if (key == "head_dim") {
@@ -102,10 +113,12 @@ Problem parse_problem(std::string_view text) {
       p.seqlen_k = parse_int(key, value, 0, kMaxLength), has_k = true;
     } else if (key == "layout") {
       p.layout = parse_layout(value);
+    } else if (key == "deterministic") {
+      p.deterministic = parse_bool(key, value);
     } else {
       fail(ErrorCode::invalid_argument,
            "problem: key '{}' is unknown (allowed: op, dtype, head_dim, head_dim_v, heads, heads_kv, causal, batch, "
-           "seqlen_q, seqlen_k, layout)",
+           "seqlen_q, seqlen_k, layout, deterministic)",
            key);
     }
   }
@@ -124,7 +137,8 @@ double flops(const Problem& p) {
     const double visible_rows = std::min(q, k);
     pairs = q <= k ? q * (k - q) + q * q / 2 : visible_rows * visible_rows / 2;
   }
-  return 2.0 * static_cast<double>(p.batch) * p.heads * pairs * (p.head_dim + p.head_dim_v);
+  const int columns = p.op == Op::forward ? p.head_dim + p.head_dim_v : 3 * p.head_dim + 2 * p.head_dim_v;
+  return 2.0 * static_cast<double>(p.batch) * p.heads * pairs * columns;
 }
 
 Arch parse_arch(std::string_view name) {

@@ -111,6 +111,7 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Co
 }
 
 std::vector<Config> candidates(const Arch& arch, const Problem& p) {
+  if (p.op == Op::backward) return {};
   const int head_dim = std::max(p.head_dim, p.head_dim_v);
   std::vector<Config> all;
   std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
@@ -164,7 +165,8 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
     if (std::find(chosen.begin(), chosen.end(), c) != chosen.end()) continue;
     if (relatives[{c.consumers, c.block_n, c.q}]++ < kRelatives) chosen.push_back(c);
   }
-  if (chosen.empty()) chosen.push_back(Config{.family = Family::reference});
+  if (chosen.empty())
+    chosen.push_back(Config{.family = p.op == Op::forward ? Family::reference : Family::reference_backward});
   return chosen;
 }
 

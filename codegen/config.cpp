@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <span>
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "codegen/names.h"
 
 namespace attune::codegen {
 namespace {
 
 // Names in the order of the enumerators.
-constexpr std::array<const char*, 2> kFamilies{"sm90", "reference"};
+constexpr std::array<const char*, 4> kFamilies{"sm90", "reference", "sm90_backward", "reference_backward"};
 constexpr std::array<const char*, 3> kSoftmaxes{"exact", "first_max", "zero"};
 constexpr std::array<const char*, 3> kOrders{"qk_pv", "pv_qk", "serial"};
 constexpr std::array<const char*, 2> kQSources{"shared", "registers"};
@@ -21,24 +21,13 @@ constexpr std::array<const char*, 2> kBoundaries{"overlapped", "drained"};
 constexpr std::array<const char*, 3> kGrids{"plain", "persistent", "dynamic"};
 constexpr std::array<const char*, 3> kDiagonals{"masked", "trimmed", "skipped"};
 
-template <typename Enum>
-std::string name_of(std::span<const char* const> names, Enum value) {
-  return names[static_cast<std::size_t>(value)];
-}
-
-template <typename Enum>
-Enum value_of(std::span<const char* const> names, std::string_view key, std::string_view text) {
-  for (std::size_t i = 0; i < names.size(); i++)
-    if (text == names[i]) return static_cast<Enum>(i);
-  std::string allowed;
-  for (const char* name : names) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
-  fail(ErrorCode::invalid_argument, "config {}: '{}' is unknown (allowed: {})", key, text, allowed);
-}
-
-std::string flag(bool value) { return value ? "1" : "0"; }
-
 Fields kernel_fields(const Config& c) {
-  if (c.family == Family::reference) return {{"family", "reference"}};
+  if (is_reference(c.family)) return {{"family", name_of(kFamilies, c.family)}};
+  if (c.family == Family::sm90_backward) {
+    Fields fields = backward::kernel_fields(c.backward);
+    fields.insert(fields.begin(), {"family", name_of(kFamilies, c.family)});
+    return fields;
+  }
   return {{"family", name_of(kFamilies, c.family)},
           {"consumers", std::to_string(c.consumers)},
           {"block_n", std::to_string(c.block_n)},
@@ -68,8 +57,15 @@ std::string to_string(const Config& config) {
   if (config.family == Family::sm90) {
     fields.emplace_back("workers", std::to_string(config.workers));
     fields.emplace_back("section", std::to_string(config.section));
+  } else if (config.family == Family::sm90_backward) {
+    fields.emplace_back("section", std::to_string(config.backward.section));
   }
   return join_fields(fields);
+}
+
+Config without_launch_part(Config config) {
+  config.workers = config.section = config.backward.section = 0;
+  return config;
 }
 
 Config parse_config(std::string_view text) {
@@ -80,10 +76,18 @@ Config parse_config(std::string_view text) {
   const auto truth = [](std::string_view key, std::string_view value) {
     return parse_bool(std::string("config ") + std::string(key), value);
   };
-  for (const auto& [key, value] : parse_fields("config", text)) {
-    if (key == "family")
-      c.family = value_of<Family>(kFamilies, key, value);
-    else if (key == "consumers")
+  const Fields fields = parse_fields("config", text);
+  for (const auto& [key, value] : fields)
+    if (key == "family") c.family = value_of<Family>(kFamilies, key, value);
+  for (const auto& [key, value] : fields) {
+    if (key == "family") continue;
+    if (c.family == Family::sm90_backward) {
+      if (!backward::set_field(c.backward, key, value))
+        fail(ErrorCode::invalid_argument, "config: key '{}' is unknown (allowed with family=sm90_backward: {})", key,
+             backward::keys());
+      continue;
+    }
+    if (key == "consumers")
       c.consumers = number(key, value, 1, 3);
     else if (key == "block_n")
       c.block_n = number(key, value, 16, 256);
@@ -132,6 +136,12 @@ Config parse_config(std::string_view text) {
 }
 
 int default_section(const Problem& p) {
+  if (p.op == Op::backward) {
+    // Q, dO and the float32 sums of dQ of all query heads that read a KV head: every key block of it visits them.
+    const double bytes_per_head = static_cast<double>(std::max<std::int64_t>(p.seqlen_q, 1)) *
+                                  (6 * p.head_dim + 2 * p.head_dim_v) * p.heads / p.heads_kv;
+    return std::max(1, static_cast<int>(33554432.0 / bytes_per_head));
+  }
   const double bytes_per_head = static_cast<double>(std::max<std::int64_t>(p.seqlen_k, 1)) *
                                 (p.head_dim + p.head_dim_v) * 2 * p.heads_kv / p.heads;
   // Half of L2 holds a section's K and V up to head dim 128. Above that larger sections measured faster: a key block

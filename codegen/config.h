@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <attune/problem.h>
+#include "codegen/backward/tunables.h"
 
 namespace attune::codegen {
 
@@ -13,7 +14,16 @@ namespace attune::codegen {
 enum class Family {
   sm90,       ///< TMA, mbarriers, wgmma, warp specialisation
   reference,  ///< plain loops with float64 accumulation: the yardstick of `verify` and of the tuner's numerics gate
+  sm90_backward,
+  reference_backward,
 };
+/// The operation that kernels of a family compute.
+constexpr Op op_of(Family family) {
+  return family == Family::sm90 || family == Family::reference ? Op::forward : Op::backward;
+}
+constexpr bool is_reference(Family family) {
+  return family == Family::reference || family == Family::reference_backward;
+}
 
 /// How the exponentials of a row get their reference (the value subtracted from every score).
 enum class Softmax {
@@ -51,6 +61,7 @@ enum class Diagonal {
 
 struct Config {
   Family family = Family::sm90;
+  backward::Tunables backward = {};  ///< Family::sm90_backward has these alone, and none of the following
   // -- kernel part: goes into KernelSpec and so into the build key
   int consumers = 2;  ///< consumer warpgroups; block_m = 64 * consumers
   int block_n = 128;  ///< keys a block
@@ -81,14 +92,18 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-/// Canonical text: every key, fixed order, "family=sm90,consumers=2,block_n=128,...".
+/// Canonical text: every key of the family, fixed order, "family=sm90,consumers=2,block_n=128,...".
 std::string to_string(const Config& config);
 /// The kernel part alone (no workers, no section): equal text means equal kernels.
 std::string kernel_part(const Config& config);
-/// Keys may come in any order and be left out (defaults above). Throws on unknown keys and values.
+/// The config with its launch part cleared.
+Config without_launch_part(Config config);
+/// Keys may come in any order and be left out (defaults above). Throws on keys that the family lacks and on unknown
+/// values.
 Config parse_config(std::string_view text);
 
-/// Heads per L2 section: as many as keep K and V within 32 MB (128 MB above head dim 128), between 1 and 16.
+/// Heads per L2 section. Forward: as many as keep K and V within 32 MB (128 MB above head dim 128), between 1 and 16.
+/// Backward: KV heads, as many as keep Q, dO and the sums of dQ within 32 MB, at least 1.
 int default_section(const Problem& problem);
 
 }  // namespace attune::codegen

@@ -38,7 +38,7 @@ double instructions_per_score(const Config& c) { return c.softmax == Softmax::ex
 
 CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   CostEstimate e;
-  if (c.family == Family::reference) {
+  if (is_reference(c.family)) {
     e.total = flops(p) / 1e12;  // no better than a teraflop a second
     e.limit = "tensor";
     return e;

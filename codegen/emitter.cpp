@@ -38,13 +38,24 @@ void append_template(const std::string& name, std::set<std::string>& done, std::
   text += fmt::format("#line {} \"templates/{}\"\n{}\n", first_line, name, body);
 }
 
-void emit_reference(Writer& out, const KernelSpec& spec) {
-  out.open(fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(kReferenceThreads) {}(const ReferenceParams params) {{",
-      launch_shape(spec).entry));
-  out.line("reference_forward<{}, {}, {}, {}>(params);", element_name(spec.dtype), spec.head_dim, spec.head_dim_v,
+void emit_reference_entry(Writer& out, const KernelSpec& spec, const std::string& entry, const char* params,
+                          const char* function) {
+  out.open(fmt::format("extern \"C\" __global__ void __launch_bounds__(kReferenceThreads) {}(const {} params) {{",
+                       entry, params));
+  out.line("{}<{}, {}, {}, {}>(params);", function, element_name(spec.dtype), spec.head_dim, spec.head_dim_v,
            spec.causal);
   out.close();
+}
+
+void emit_reference(Writer& out, const KernelSpec& spec) {
+  const LaunchShape shape = launch_shape(spec);
+  if (spec.config.family == Family::reference) {
+    emit_reference_entry(out, spec, shape.entry, "ReferenceParams", "reference_forward");
+    return;
+  }
+  emit_reference_entry(out, spec, shape.before.front().entry, "ReferenceBackwardParams", "reference_backward_rows");
+  out.line("");
+  emit_reference_entry(out, spec, shape.entry, "ReferenceBackwardParams", "reference_backward_keys");
 }
 
 // What follows counts lines as the emitted file does.
@@ -68,8 +79,9 @@ std::string assemble_templates(const std::vector<std::string>& names) {
 
 void emit_header_comment(Writer& out, const KernelSpec& spec) {
   const Config& c = spec.config;
-  if (c.family == Family::reference) {
-    out.line("// attune reference forward  {}  |  float64 accumulation, one thread block a row", problem_words(spec));
+  if (is_reference(c.family)) {
+    out.line("// attune reference {}  {}  |  float64 accumulation, one thread block a row", to_string(op_of(c.family)),
+             problem_words(spec));
   } else {
     out.line("// attune forward  {}  |  {}x{}, {} stages, {} consumers, {}{} softmax, {}", problem_words(spec),
              c.block_m(), c.block_n, c.stages, c.consumers, c.ping_pong ? "ping-pong, " : "",
@@ -161,13 +173,16 @@ EmittedKernel emit(const KernelSpec& spec) {
   kernel.shape = launch_shape(spec);
   Writer out;
   emit_header_comment(out, spec);
-  if (spec.config.family == Family::reference) {
-    out.raw(assemble_templates({"reference/forward.cuh"}));
+  if (is_reference(spec.config.family)) {
+    out.raw(assemble_templates(
+        {spec.config.family == Family::reference ? "reference/forward.cuh" : "reference/backward.cuh"}));
     mark_own_lines(out);
     emit_reference(out, spec);
     kernel.source = out.take();
     return kernel;
   }
+  if (spec.config.family == Family::sm90_backward)
+    fail(ErrorCode::unsupported, "config family: sm90_backward has no emitter");
   if (const auto reason = violates(parse_arch(spec.arch), spec))
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/fields.h"
+#include "codegen/backward/layout.h"
 #include "codegen/layout.h"
 
 namespace attune::codegen {
@@ -34,6 +35,7 @@ std::string to_string(const KernelSpec& spec) {
                 {"causal", spec.causal ? "1" : "0"},
                 {"edge", kEdges[static_cast<std::size_t>(spec.edge)]},
                 {"tail", std::to_string(spec.tail)}};
+  if (spec.config.family == Family::sm90_backward) fields.emplace_back("deterministic", spec.deterministic ? "1" : "0");
   return join_fields(fields) + "," + kernel_part(spec.config);
 }
 
@@ -55,27 +57,37 @@ KernelSpec parse_kernel_spec(std::string_view text) {
       spec.edge = parse_edge(value);
     else if (key == "tail")
       spec.tail = static_cast<int>(parse_int(key, value, 0, 255));
+    else if (key == "deterministic")
+      spec.deterministic = parse_bool(key, value);
     else
       config.emplace_back(key, value);
   }
-  spec.config = parse_config(join_fields(config));
-  spec.config.workers = spec.config.section = 0;
+  spec.config = without_launch_part(parse_config(join_fields(config)));
+  if (spec.deterministic && spec.config.family != Family::sm90_backward)
+    fail(ErrorCode::invalid_argument, "spec deterministic: 1 (allowed with this family: 0)");
   return spec;
 }
 
 KernelSpec specialise(const Arch& arch, const Problem& problem, const Config& config) {
   validate(problem);
+  if (op_of(config.family) != problem.op)
+    fail(ErrorCode::invalid_argument, "config family: computes op = {}, the problem asks for {}",
+         attune::to_string(op_of(config.family)), attune::to_string(problem.op));
   KernelSpec spec;
   spec.arch = arch.name;
   spec.dtype = problem.dtype;
   spec.head_dim = problem.head_dim;
   spec.head_dim_v = problem.head_dim_v;
   spec.causal = problem.causal;
-  spec.config = config;
-  spec.config.workers = spec.config.section = 0;
-  if (config.family == Family::reference) {
-    spec.config = Config{.family = Family::reference};
+  spec.config = without_launch_part(config);
+  if (is_reference(config.family)) {
+    spec.config = Config{.family = config.family};
     return spec;  // any length
+  }
+  if (config.family == Family::sm90_backward) {
+    spec.edge = backward::edge_of(problem, config.backward);
+    spec.deterministic = problem.deterministic;
+    return spec;
   }
   if (problem.causal) {
     spec.edge = diagonal_is_aligned(config, problem.seqlen_k - problem.seqlen_q) ? Edge::diagonal : Edge::diagonals;
@@ -95,10 +107,12 @@ KernelSpec specialise(const Arch& arch, const Problem& problem, const Config& co
 }
 
 bool serves(const KernelSpec& spec, const Problem& problem) {
-  if (spec.dtype != problem.dtype || spec.head_dim != problem.head_dim || spec.head_dim_v != problem.head_dim_v ||
-      spec.causal != problem.causal)
+  if (op_of(spec.config.family) != problem.op || spec.dtype != problem.dtype || spec.head_dim != problem.head_dim ||
+      spec.head_dim_v != problem.head_dim_v || spec.causal != problem.causal)
     return false;
-  if (spec.config.family == Family::reference) return true;
+  if (is_reference(spec.config.family)) return true;
+  if (spec.config.family == Family::sm90_backward)
+    return spec.deterministic >= problem.deterministic && backward::edge_serves(spec, problem);
   switch (spec.edge) {
     case Edge::length:
     case Edge::diagonals: return true;
@@ -117,6 +131,14 @@ LaunchShape launch_shape(const KernelSpec& spec) {
     shape.block_m = 1;
     return shape;
   }
+  if (spec.config.family == Family::reference_backward) {
+    shape.entry = "attune_reference_backward_keys";
+    shape.threads = 128;
+    shape.block_m = 1;
+    shape.before = {{.entry = "attune_reference_backward_rows", .threads = 128}};
+    return shape;
+  }
+  if (spec.config.family == Family::sm90_backward) return backward::launch_shape(spec);
   const SharedLayout layout = layout_of(spec);
   shape.entry = "attune_forward";
   shape.threads = 128 * (spec.config.consumers + 1);

@@ -15,7 +15,7 @@ namespace attune::codegen {
 enum class Edge {
   none,       ///< not causal, block_n divides seqlen_k: no masks at all
   tail,       ///< not causal, the first block processed is `tail` keys wide: no masks
-  length,     ///< not causal, any seqlen_k (0 too): the first block is masked by length
+  length,     ///< not causal, any seqlen_k (0 too): the first block (backward: the last) is masked by length
   diagonal,   ///< causal, aligned so that only a warpgroup's first block crosses the diagonal
   diagonals,  ///< causal, any seqlen_q and seqlen_k: masked until below the diagonal
 };
@@ -27,8 +27,9 @@ struct KernelSpec {
   int head_dim_v = 128;
   bool causal = false;
   Edge edge = Edge::none;
-  int tail = 0;   ///< with Edge::tail: width of the first block, a multiple of 16 below block_n
-  Config config;  ///< launch part always 0 here
+  int tail = 0;                ///< with Edge::tail: width of the first block, a multiple of 16 below block_n
+  bool deterministic = false;  ///< backward: dQ is summed in one order
+  Config config;               ///< launch part always 0 here
 
   bool operator==(const KernelSpec&) const = default;
 };
@@ -41,6 +42,14 @@ KernelSpec specialise(const Arch& arch, const Problem& problem, const Config& co
 /// Whether a kernel compiled for `spec` computes `problem` rightly (same dims, dtype, mask; lengths fit its edge).
 bool serves(const KernelSpec& spec, const Problem& problem);
 
+/// A kernel that runs before or after a build's main one, on the same stream.
+struct SideLaunch {
+  std::string entry;  ///< name of the __global__ function (extern "C")
+  int threads = 0;    ///< a block
+  int shared_bytes = 0;
+  bool operator==(const SideLaunch&) const = default;
+};
+
 /// What the host must know to launch an emitted kernel.
 struct LaunchShape {
   std::string entry;     ///< name of the __global__ function (extern "C")
@@ -52,6 +61,11 @@ struct LaunchShape {
   int kv_box_rows = 0;
   int o_box_rows = 0;
   bool counter = false;  ///< needs the 8-byte tile counter, zero before the first launch, left zero by every launch
+  // Backward. The main kernel has a thread block for each of the tiles_n * heads_kv * batch key blocks, also where
+  // seqlen_q is 0 and dK and dV are to be zeroed. The boxes of Q and dO have q_box_rows, those of K and V kv_box_rows,
+  // those of dK and dV o_box_rows rows. The kernels before and after it have a thread block for each of the
+  // tiles_m * heads * batch query tiles. (The reference's grids: see ReferenceBackwardParams.)
+  std::vector<SideLaunch> before = {}, after = {};
 };
 LaunchShape launch_shape(const KernelSpec& spec);
 
@@ -66,7 +80,7 @@ EmittedKernel emit(const KernelSpec& spec);
 std::vector<std::string> compile_options(const KernelSpec& spec);
 
 /// Run-time arguments of a Family::sm90 kernel: parameters are (TensorMap q, k, v, o; ForwardParams), in that order.
-/// Mirrors templates/forward_params.cuh, which asserts the same size.
+/// Mirrors templates/forward/params.cuh, which asserts the same size.
 struct ForwardParams {
   float* lse = nullptr;         ///< [batch, heads, seqlen_q], may be null: not written
   unsigned* counter = nullptr;  ///< two words: next tile, blocks done

@@ -81,7 +81,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 }  // namespace
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
-  if (spec.config.family == Family::reference) return {};
+  if (is_reference(spec.config.family)) return {};
   for (const auto rule : {shapes, schedule, buffers, diagonal, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};

@@ -1,4 +1,4 @@
-// needs: types.cuh element.cuh
+// needs: types.cuh element.cuh reference/reduce.cuh
 // Attention by the definition, one thread block a row, float64 throughout. Slow on purpose: nothing here is shared with
 // the kernels that it judges except the rounding of the element type.
 
@@ -18,28 +18,6 @@ struct ReferenceParams {
   int32_t row_first, row_step;
 };
 static_assert(sizeof(ReferenceParams) == 176, "the host passes 176 bytes");
-
-constexpr int kReferenceThreads = 128;
-
-template <typename Combine>
-__device__ double reduce_block(double value, double* scratch, Combine combine) {
-  scratch[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = kReferenceThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) scratch[threadIdx.x] = combine(scratch[threadIdx.x], scratch[threadIdx.x + half]);
-    __syncthreads();
-  }
-  const double result = scratch[0];
-  __syncthreads();
-  return result;
-}
-
-struct Larger {
-  __device__ double operator()(double a, double b) const { return a > b ? a : b; }
-};
-struct Plus {
-  __device__ double operator()(double a, double b) const { return a + b; }
-};
 
 template <typename Element, int kHeadDim, int kHeadDimV, bool kCausal>
 __device__ void reference_forward(const ReferenceParams& params) {

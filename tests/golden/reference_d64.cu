@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=reference
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=reference
 
-#line 177 "kernel.cu"
+#line 180 "kernel.cu"
 extern "C" __global__ void __launch_bounds__(kReferenceThreads) attune_reference_forward(const ReferenceParams params) {
   reference_forward<Bf16, 64, 64, false>(params);
 }

@@ -29,6 +29,7 @@ constexpr Golden kGoldens[] = {
      "softmax=first_max,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed"},
     {"forward_fp16_d80_exact.cu", "dtype=fp16,head_dim=80,heads=8,seqlen_q=1000", "softmax=exact,order=qk_pv"},
     {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
+    {"reference_backward_d64.cu", "op=backward,head_dim=64,heads=8", "family=reference_backward"},
 };
 
 // What the emitter printed itself: the header comment and what follows the templates, which are reviewed as files.

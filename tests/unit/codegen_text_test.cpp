@@ -35,6 +35,16 @@ TEST_CASE("a problem's text is its identity") {
   CHECK(parse_problem(to_string(p)) == p);
 }
 
+TEST_CASE("a backward problem says whether it is to be deterministic; a forward problem's text does not change") {
+  Problem p = parse_problem("op=backward,head_dim=64,heads=4");
+  CHECK(to_string(p).ends_with(",layout=bshd,deterministic=0"));
+  p.deterministic = true;
+  CHECK(to_string(p).ends_with(",layout=bshd,deterministic=1"));
+  CHECK(parse_problem(to_string(p)) == p);
+  CHECK(message_of([] { parse_problem("deterministic=1"); }).starts_with("deterministic: 1 with op = forward"));
+  CHECK(message_of([] { parse_problem("op=sideways"); }) == "op: 'sideways' is unknown (allowed: forward, backward)");
+}
+
 TEST_CASE("left-out keys of a problem follow the others") {
   const Problem p = parse_problem("head_dim=64,heads=6,seqlen_q=77");
   CHECK(p.head_dim_v == 64);
@@ -62,6 +72,9 @@ TEST_CASE("a bad problem is refused with the argument, its value and what is all
 TEST_CASE("flops count what a mask leaves") {
   Problem p = parse_problem("head_dim=128,heads=2,batch=3,seqlen_q=64");
   CHECK(flops(p) == doctest::Approx(4.0 * 3 * 2 * 64 * 64 * 128));
+  Problem backward = p;
+  backward.op = Op::backward;
+  CHECK(flops(backward) == doctest::Approx(2.5 * flops(p)));
   p.causal = true;
   CHECK(flops(p) == doctest::Approx(2.0 * 3 * 2 * 64 * 64 * 128));
   p.seqlen_k = 128;  // every query sees the first 64 keys too
@@ -91,6 +104,28 @@ TEST_CASE("a bad config is refused by key and value") {
         "config softmax: 'fast' is unknown (allowed: exact, first_max, zero)");
   CHECK(message_of([] { parse_config("consumers=4"); }) == "config consumers: 4 is out of range (allowed: 1 to 3)");
   CHECK(message_of([] { parse_config("ping_pong=yes"); }).find("is not a truth value") != std::string::npos);
+}
+
+TEST_CASE("a family has its own keys and its own operation") {
+  const Config c = parse_config("lag=1,family=sm90_backward,block_m=80,section=3");
+  CHECK(c.backward.lag);
+  CHECK(c.backward.block_m == 80);
+  CHECK(to_string(c).ends_with(",section=3"));
+  CHECK(kernel_part(c).find("section") == std::string::npos);
+  CHECK(parse_config(to_string(c)) == c);
+  CHECK(message_of([] {
+          parse_config("family=sm90_backward,block_n=128");
+        }).starts_with("config: key 'block_n' is unknown (allowed with family=sm90_backward: block_m,"));
+  const Arch arch = parse_arch("sm_90a");
+  const Problem forward = parse_problem("heads=8"), backward = parse_problem("op=backward,heads=8,deterministic=1");
+  CHECK(message_of([&] { specialise(arch, forward, c); }) ==
+        "config family: computes op = backward, the problem asks for forward");
+  const KernelSpec spec = specialise(arch, backward, c);
+  CHECK(parse_kernel_spec(to_string(spec)) == spec);
+  CHECK(serves(spec, backward));
+  CHECK(!serves(spec, forward));
+  CHECK(!serves(specialise(arch, parse_problem("op=backward,heads=8"), c), backward));
+  CHECK(default_config(arch, backward).family == Family::reference_backward);
 }
 
 TEST_CASE("the launch part is not in the kernel's identity") {

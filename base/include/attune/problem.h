@@ -9,7 +9,7 @@
 
 namespace attune {
 
-enum class Op { forward };
+enum class Op { forward, backward };
 enum class DType { bf16, fp16 };
 /// Order of the dimensions of Q, K, V and O in memory; the last one (head dim) is contiguous.
 /// It sets the default strides and what the tuner measures with; a launch may pass any strides.
@@ -21,6 +21,10 @@ enum class Layout { bshd, bhsd };
 ///   LSE [batch, heads, seqlen_q] float32, natural logarithm
 /// Query head h reads KV head h / (heads / heads_kv). A causal mask is aligned to the bottom right: query i sees
 /// keys j <= i + seqlen_k - seqlen_q. A row that sees no key gives O = 0 and LSE = -inf.
+///
+/// Op::backward: the gradients dQ, dK and dV, of the shapes of Q, K and V, from Q, K, V, O, LSE, dO (of O's shape) and,
+/// if the caller has it, dLSE (of LSE's). dK and dV are summed over the query heads that read a KV head. What sees
+/// nothing and what nothing sees has a gradient of 0.
 struct Problem {
   Op op = Op::forward;
   DType dtype = DType::bf16;
@@ -33,6 +37,7 @@ struct Problem {
   std::int64_t seqlen_q = 4096;
   std::int64_t seqlen_k = 4096;
   Layout layout = Layout::bshd;
+  bool deterministic = false;  ///< backward: dQ is summed in one order, the same bits in every run (slower)
 
   bool operator==(const Problem&) const = default;
 };
@@ -41,7 +46,8 @@ struct Problem {
 ATTUNE_API void validate(const Problem& problem);
 
 /// Canonical text: "op=forward,dtype=bf16,head_dim=128,head_dim_v=128,heads=32,heads_kv=8,causal=1,batch=4,
-/// seqlen_q=4096,seqlen_k=4096,layout=bshd" (one line, no spaces, always all keys in this order).
+/// seqlen_q=4096,seqlen_k=4096,layout=bshd" (one line, no spaces, always all keys in this order; op=backward has
+/// "deterministic=0" behind them, which a forward problem, always deterministic, lacks).
 ATTUNE_API std::string to_string(const Problem& problem);
 /// Inverse of to_string; keys may come in any order and be left out (defaults; head_dim_v defaults to head_dim,
 /// heads_kv to heads, seqlen_k to seqlen_q). Throws on unknown keys and malformed values. The result is validated.
@@ -50,12 +56,15 @@ ATTUNE_API Problem parse_problem(std::string_view text);
 ATTUNE_API const char* to_string(DType dtype) noexcept;
 ATTUNE_API const char* to_string(Op op) noexcept;
 ATTUNE_API const char* to_string(Layout layout) noexcept;
+/// "forward" or "backward"; else Error(unsupported).
+ATTUNE_API Op parse_op(std::string_view text);
 /// "bf16" or "fp16"; for float32 the error says what to convert to.
 ATTUNE_API DType parse_dtype(std::string_view text);
 ATTUNE_API Layout parse_layout(std::string_view text);
 
 /// Floating-point operations counted as the field does: 2 * batch * heads * seqlen_q * seqlen_k * (head_dim +
 /// head_dim_v), where a causal mask counts the pairs it leaves (half when seqlen_q == seqlen_k, ignoring the diagonal).
+/// The backward pass has three products of head_dim and two of head_dim_v instead of one and one.
 ATTUNE_API double flops(const Problem& problem);
 
 /// What a chip offers. The emitter reads name and compute capability; the cost model reads the rest.

@@ -1,0 +1,50 @@
+// What follows from a backward spec alone: the shared-memory plan, how dQ is divided among warpgroups, the edges. One
+// place for the rules, the emitter and the host.
+#pragma once
+
+#include <array>
+
+#include "codegen/kernel_spec.h"
+
+namespace attune::codegen::backward {
+
+constexpr int kConsumers = 2;
+
+/// A warpgroup's part of dQ's tile: 64 accumulator rows of `width` columns. As dQ = dS K its rows are query rows and
+/// its columns are dQ's; as dQ^T = K^T dS^T (where 64 does not divide block_m) the other way round.
+struct DqPart {
+  int row = 0, column = 0;  ///< first query row and first column of dQ
+  int width = 0;            ///< 0: this warpgroup has none
+  int floats() const { return 64 * width; }
+};
+
+/// 64-column chunks of a head dim that a warpgroup owns, as columns.
+struct Columns {
+  int first = 0, count = 0;
+};
+
+struct Layout {
+  int qk_chunks = 0, v_chunks = 0;              ///< 64-column chunks of Q and K rows, of V and dO rows
+  int k_bytes = 0, v_bytes = 0;                 ///< the block of keys
+  int q_bytes = 0, do_bytes = 0, ds_bytes = 0;  ///< one buffer
+  int p_stages = 0;                             ///< buffers of P, of dS's size: 0 where P stays in registers
+  int statistics_bytes = 0;                     ///< one buffer of LSE or delta
+  bool transposed_dq = false;                   ///< dQ^T = K^T dS^T
+  std::array<DqPart, kConsumers> dq;            ///< by warpgroup
+  std::array<Columns, kConsumers> dk, dv;       ///< by warpgroup, Split::columns: what it owns
+  int k_at = 0, v_at = 0, q_at = 0, do_at = 0, ds_at = 0, p_at = 0, dq_at = 0, lse_at = 0, delta_at = 0,
+      barriers_at = 0;
+  int bytes = 0;  ///< dynamic shared memory to ask for
+
+  /// Floats of dQ's sums of one query tile, and where a warpgroup's part starts in them.
+  int dq_floats() const { return dq[0].floats() + dq[1].floats(); }
+  int dq_start(int warpgroup) const { return warpgroup == 0 ? 0 : dq[0].floats(); }
+};
+Layout layout_of(const KernelSpec& spec);
+
+LaunchShape launch_shape(const KernelSpec& spec);
+
+Edge edge_of(const Problem& problem, const Tunables& tunables);
+bool edge_serves(const KernelSpec& spec, const Problem& problem);
+
+}  // namespace attune::codegen::backward

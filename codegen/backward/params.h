@@ -1,0 +1,84 @@
+// What the host passes to the kernels of the backward pass, and the memory that they need beside their tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codegen/kernel_spec.h"
+
+namespace attune::codegen {
+
+/// Run-time arguments of every kernel of a Family::sm90_backward build. The main kernel's parameters are (TensorMap q,
+/// k, v, dO, dK, dV; BackwardParams), in that order; those before and after it take BackwardParams alone. Mirrors
+/// templates/backward/params.cuh, which asserts the same size. Strides in elements.
+struct BackwardParams {
+  const void* o = nullptr;
+  const void* d_o = nullptr;
+  void* d_q = nullptr;
+  const float* lse = nullptr;    ///< [batch, heads, seqlen_q], natural logarithm, as the forward pass wrote it
+  const float* d_lse = nullptr;  ///< [batch, heads, seqlen_q]; null: zeros
+  // -- workspace, see BackwardWorkspace
+  float* shifts = nullptr;
+  float* deltas = nullptr;
+  float* dq_sums = nullptr;
+  unsigned* turns = nullptr;
+  unsigned* ticket = nullptr;
+  std::int64_t o_batch = 0, o_head = 0, o_row = 0;
+  std::int64_t do_batch = 0, do_head = 0, do_row = 0;
+  std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
+  std::int32_t seqlen_q = 0;
+  std::int32_t seqlen_k = 0;
+  std::int32_t heads = 0;
+  std::int32_t heads_kv = 0;
+  std::int32_t tiles_m = 0;  ///< ceil(seqlen_q / block_m)
+  std::int32_t tiles_n = 0;  ///< ceil(seqlen_k / block_n)
+  std::int32_t pairs = 0;    ///< heads_kv * batch
+  std::int32_t section = 1;  ///< KV heads whose Q and dO share L2 at a time
+  float scale = 0;           ///< softmax scale
+  float scale_log2 = 0;      ///< scale * log2(e)
+};
+
+/// Byte offsets of a backward launch's workspace, linear in seqlen_q. It needs no initial contents; launches that may
+/// run at the same time must not share it. Aligned to kAlignment.
+struct BackwardWorkspace {
+  static constexpr std::size_t kAlignment = 256;
+  std::size_t shifts_at = 0;   ///< float [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
+  std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
+  std::size_t dq_sums_at = 0;  ///< float [batch, heads, tiles_m, floats of a tile]: unscaled dQ in fragment order
+  std::size_t turns_at = 0;    ///< unsigned [batch, heads, tiles_m]: key blocks added so far (deterministic alone)
+  std::size_t ticket_at = 0;   ///< unsigned: thread blocks started (deterministic alone)
+  std::size_t bytes = 0;
+};
+BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& problem);
+
+/// Run-time arguments of both kernels of a Family::reference_backward build (their only parameter). Strides in
+/// elements. The kernel before the main one takes thread block (i, head, batch) of 128 threads for query row
+/// row_first + i * row_step and writes its statistics and dQ. The main kernel takes (i, KV head, batch) for key row
+/// key_first + i * key_step and writes dK and dV; it reads the statistics of every query row, so it needs the first one
+/// to have run with row_first 0 and row_step 1. Rows beyond the lengths are skipped.
+struct ReferenceBackwardParams {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* d_o = nullptr;
+  const float* d_lse = nullptr;  ///< [batch, heads, seqlen_q]; null: zeros
+  double* statistics = nullptr;  ///< [batch, heads, seqlen_q, 2]: LSE and delta
+  void* d_q = nullptr;           ///< rounded, in the problem's dtype; null: not written
+  void* d_k = nullptr;
+  void* d_v = nullptr;
+  double* dq_exact = nullptr;  ///< [batch, heads, rows of the grid, head_dim] unrounded; null: not written
+  double* dk_exact = nullptr;  ///< [batch, heads_kv, rows of the grid, head_dim]
+  double* dv_exact = nullptr;  ///< [batch, heads_kv, rows of the grid, head_dim_v]
+  std::int64_t q_batch = 0, q_head = 0, q_row = 0;
+  std::int64_t k_batch = 0, k_head = 0, k_row = 0;
+  std::int64_t v_batch = 0, v_head = 0, v_row = 0;
+  std::int64_t do_batch = 0, do_head = 0, do_row = 0;
+  std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
+  std::int64_t dk_batch = 0, dk_head = 0, dk_row = 0;
+  std::int64_t dv_batch = 0, dv_head = 0, dv_row = 0;
+  double scale = 0;
+  std::int32_t seqlen_q = 0, seqlen_k = 0, heads = 0, heads_kv = 0;
+  std::int32_t row_first = 0, row_step = 1, key_first = 0, key_step = 1;
+};
+
+}  // namespace attune::codegen

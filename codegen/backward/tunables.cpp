@@ -1,0 +1,69 @@
+#include "codegen/backward/tunables.h"
+
+#include <array>
+
+#include "codegen/names.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+constexpr std::array<const char*, 2> kSplits{"rows", "columns"};
+constexpr std::array<const char*, 2> kDqPaths{"bulk", "direct"};
+
+}  // namespace
+
+Fields kernel_fields(const Tunables& t) {
+  return {{"block_m", std::to_string(t.block_m)},
+          {"split", name_of(kSplits, t.split)},
+          {"q_stages", std::to_string(t.q_stages)},
+          {"do_stages", std::to_string(t.do_stages)},
+          {"ds_stages", std::to_string(t.ds_stages)},
+          {"lag", flag(t.lag)},
+          {"ping_pong", flag(t.ping_pong)},
+          {"late_fences", flag(t.late_fences)},
+          {"prefetch", flag(t.prefetch)},
+          {"dq", name_of(kDqPaths, t.dq)},
+          {"registers", std::to_string(t.registers)}};
+}
+
+bool set_field(Tunables& t, std::string_view key, std::string_view value) {
+  const auto number = [&](int low, int high) {
+    return static_cast<int>(parse_int("config " + std::string(key), value, low, high));
+  };
+  const auto truth = [&] { return parse_bool("config " + std::string(key), value); };
+  if (key == "block_m")
+    t.block_m = number(16, 128);
+  else if (key == "split")
+    t.split = value_of<Split>(kSplits, key, value);
+  else if (key == "q_stages")
+    t.q_stages = number(1, 4);
+  else if (key == "do_stages")
+    t.do_stages = number(1, 4);
+  else if (key == "ds_stages")
+    t.ds_stages = number(1, 4);
+  else if (key == "lag")
+    t.lag = truth();
+  else if (key == "ping_pong")
+    t.ping_pong = truth();
+  else if (key == "late_fences")
+    t.late_fences = truth();
+  else if (key == "prefetch")
+    t.prefetch = truth();
+  else if (key == "dq")
+    t.dq = value_of<DqPath>(kDqPaths, key, value);
+  else if (key == "registers")
+    t.registers = number(24, 240);
+  else if (key == "section")
+    t.section = number(0, 1 << 20);
+  else
+    return false;
+  return true;
+}
+
+std::string keys() {
+  std::string all;
+  for (const auto& [key, value] : kernel_fields({})) all += key + ", ";
+  return all + "section";
+}
+
+}  // namespace attune::codegen::backward

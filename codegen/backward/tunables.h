@@ -1,0 +1,52 @@
+// The tunables of a backward kernel (Family::sm90_backward).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/fields.h"
+
+namespace attune::codegen::backward {
+
+/// How the two consumer warpgroups share a block of keys.
+enum class Split {
+  rows,     ///< 64 of 128 keys each: P and dS stay in registers for dV and dK; dK and dV fit up to head dim 128
+  columns,  ///< the same 64 keys: half of the query rows each for the scores, half of the columns of dK, dV and dQ each
+};
+
+/// How a block's contribution reaches the float32 sums of dQ.
+enum class DqPath {
+  bulk,    ///< staged in shared memory, added by bulk copies of a warp of their own
+  direct,  ///< added from registers
+};
+
+struct Tunables {
+  // -- kernel part
+  int block_m = 64;  ///< query rows a step
+  Split split = Split::rows;
+  int q_stages = 2;        ///< buffers of Q and LSE
+  int do_stages = 2;       ///< buffers of dO and delta
+  int ds_stages = 2;       ///< buffers of dS, and of P where it goes through shared memory
+  bool lag = false;        ///< dQ of a block is computed one step late: no barrier between the warpgroups in a step
+  bool ping_pong = false;  ///< consumers take turns at the elementwise part of a step
+  bool late_fences =
+      false;              ///< proxy fences behind dQ's and dS's stores wait until these have drained under other work
+  bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
+  DqPath dq = DqPath::bulk;
+  int registers = 240;  ///< a consumer thread's: 240 leaves the producer 24, 224 leaves it 56
+  // -- launch part
+  int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in default_section()
+
+  /// Keys a block.
+  int block_n() const { return split == Split::rows ? 128 : 64; }
+  bool operator==(const Tunables&) const = default;
+};
+
+/// The kernel part, every key, fixed order.
+Fields kernel_fields(const Tunables& tunables);
+/// Sets the tunable `key`; false if there is none of that name. Throws on unknown values.
+bool set_field(Tunables& tunables, std::string_view key, std::string_view value);
+/// Names of all keys, for errors: "block_m, split, ...".
+std::string keys();
+
+}  // namespace attune::codegen::backward
