@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "codegen/backward/emit_parts.h"
 #include "codegen/emit_parts.h"
 #include "codegen/space.h"
 #include "templates/embedded.h"
@@ -58,7 +59,8 @@ void emit_reference(Writer& out, const KernelSpec& spec) {
   emit_reference_entry(out, spec, shape.entry, "ReferenceBackwardParams", "reference_backward_keys");
 }
 
-// What follows counts lines as the emitted file does.
+}  // namespace
+
 void mark_own_lines(Writer& out) { out.line("#line {} \"kernel.cu\"", out.lines() + 2); }
 
 std::string problem_words(const KernelSpec& spec) {
@@ -67,8 +69,6 @@ std::string problem_words(const KernelSpec& spec) {
   if (spec.causal) words += "  causal";
   return words;
 }
-
-}  // namespace
 
 std::string assemble_templates(const std::vector<std::string>& names) {
   std::string text;
@@ -169,6 +169,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
 }
 
 EmittedKernel emit(const KernelSpec& spec) {
+  if (spec.config.family == Family::sm90_backward) return backward::emit(spec);
   EmittedKernel kernel;
   kernel.shape = launch_shape(spec);
   Writer out;
@@ -181,8 +182,6 @@ EmittedKernel emit(const KernelSpec& spec) {
     kernel.source = out.take();
     return kernel;
   }
-  if (spec.config.family == Family::sm90_backward)
-    fail(ErrorCode::unsupported, "config family: sm90_backward has no emitter");
   if (const auto reason = violates(parse_arch(spec.arch), spec))
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())

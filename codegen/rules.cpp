@@ -1,6 +1,7 @@
 // Hard rules: each says in words why a spec cannot be built.
 #include <fmt/format.h>
 
+#include "codegen/backward/space.h"
 #include "codegen/layout.h"
 #include "codegen/space.h"
 
@@ -82,6 +83,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
   if (is_reference(spec.config.family)) return {};
+  if (spec.config.family == Family::sm90_backward) return backward::violates(arch, spec);
   for (const auto rule : {shapes, schedule, buffers, diagonal, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};

@@ -33,12 +33,14 @@ struct Tunables {
       false;              ///< proxy fences behind dQ's and dS's stores wait until these have drained under other work
   bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
   DqPath dq = DqPath::bulk;
-  int registers = 240;  ///< a consumer thread's: 240 leaves the producer 24, 224 leaves it 56
+  int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()
   // -- launch part
   int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in default_section()
 
   /// Keys a block.
   int block_n() const { return split == Split::rows ? 128 : 64; }
+  /// Three warpgroups share 504 a thread.
+  int producer_registers() const { return 504 - 2 * registers; }
   bool operator==(const Tunables&) const = default;
 };
 

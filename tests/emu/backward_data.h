@@ -215,6 +215,88 @@ inline std::vector<Report> launch_reference(Machine& machine, const Program& pro
   return reports;
 }
 
+/// A tensor map of 64-column boxes, as the kernels take them. An empty tensor's map is over one row of `other`.
+inline TensorMap map_of(DType dtype, const DeviceTensor& tensor, int box_rows, const DeviceTensor& other) {
+  const bool empty = tensor.shape.rows == 0;
+  const DeviceTensor& t = empty ? other : tensor;
+  TensorMapDescription d;
+  d.type = dtype == DType::bf16 ? TensorType::bf16 : TensorType::f16;
+  d.rank = 4;
+  d.base = t.data;
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  d.dims = {size(t.shape.head_dim), empty ? 1 : size(t.shape.rows), size(t.shape.heads), size(t.shape.batch), 0};
+  d.strides = {size(t.strides.row) * 2, size(t.strides.head) * 2, size(t.strides.batch) * 2, 0};
+  d.box = {64, static_cast<std::uint32_t>(box_rows), 1, 1, 0};
+  d.swizzle = Swizzle::bytes128;
+  return encode_tensor_map(d);
+}
+
+/// The three kernels of a Family::sm90_backward build.
+inline std::vector<Report> launch_backward(Machine& machine, const Program& program, const codegen::KernelSpec& spec,
+                                           const Problem& p, const BackwardData& data, std::uint64_t seed,
+                                           int section = 0) {
+  const codegen::LaunchShape shape = codegen::launch_shape(spec);
+  const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p);
+  auto* const memory = static_cast<std::byte*>(machine.allocate(std::max<std::size_t>(workspace.bytes, 1)));
+  std::memset(memory, 0xff, workspace.bytes);  // NaN, and unwritten
+
+  codegen::BackwardParams params;
+  params.o = data.o.data, params.d_o = data.d_o.data, params.d_q = data.d_q.data;
+  params.lse = data.lse, params.d_lse = data.d_lse;
+  params.shifts = reinterpret_cast<float*>(memory + workspace.shifts_at);
+  params.deltas = reinterpret_cast<float*>(memory + workspace.deltas_at);
+  params.dq_sums = reinterpret_cast<float*>(memory + workspace.dq_sums_at);
+  params.turns = reinterpret_cast<unsigned*>(memory + workspace.turns_at);
+  params.ticket = reinterpret_cast<unsigned*>(memory + workspace.ticket_at);
+  params.o_batch = data.o.strides.batch, params.o_head = data.o.strides.head, params.o_row = data.o.strides.row;
+  params.do_batch = data.d_o.strides.batch, params.do_head = data.d_o.strides.head;
+  params.do_row = data.d_o.strides.row;
+  params.dq_batch = data.d_q.strides.batch, params.dq_head = data.d_q.strides.head;
+  params.dq_row = data.d_q.strides.row;
+  params.seqlen_q = static_cast<std::int32_t>(p.seqlen_q);
+  params.seqlen_k = static_cast<std::int32_t>(p.seqlen_k);
+  params.heads = p.heads;
+  params.heads_kv = p.heads_kv;
+  params.tiles_m = static_cast<std::int32_t>((p.seqlen_q + shape.block_m - 1) / shape.block_m);
+  params.tiles_n = static_cast<std::int32_t>((p.seqlen_k + shape.block_n - 1) / shape.block_n);
+  params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
+  params.section = section > 0 ? section : codegen::default_section(p);
+  params.scale = static_cast<float>(data.inputs.scale);
+  params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
+
+  std::vector<Report> reports;
+  LaunchOptions options;
+  options.seed = seed;
+  options.resident_blocks = 3;
+  const std::int64_t query_tiles = params.tiles_m * p.heads * p.batch;
+  const std::int64_t key_blocks = static_cast<std::int64_t>(params.tiles_n) * params.pairs;
+  const auto side = [&](const codegen::SideLaunch& launch) {
+    if (query_tiles == 0) return;
+    options.grid = {count(query_tiles)};
+    options.block = {static_cast<unsigned>(launch.threads)};
+    options.dynamic_shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
+    void* arguments[] = {&params};
+    reports.push_back(machine.launch(program, launch.entry, options, arguments));
+  };
+  for (const codegen::SideLaunch& launch : shape.before) side(launch);
+  if (key_blocks > 0) {
+    TensorMap q = map_of(p.dtype, data.q, shape.q_box_rows, data.k),
+              k = map_of(p.dtype, data.k, shape.kv_box_rows, data.q),
+              v = map_of(p.dtype, data.v, shape.kv_box_rows, data.q),
+              d_o = map_of(p.dtype, data.d_o, shape.q_box_rows, data.k),
+              d_k = map_of(p.dtype, data.d_k, shape.o_box_rows, data.q),
+              d_v = map_of(p.dtype, data.d_v, shape.o_box_rows, data.q);
+    options.grid = {count(key_blocks)};
+    options.block = {static_cast<unsigned>(shape.threads)};
+    options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
+    void* arguments[] = {&q, &k, &v, &d_o, &d_k, &d_v, &params};
+    reports.push_back(machine.launch(program, shape.entry, options, arguments));
+  }
+  for (const codegen::SideLaunch& launch : shape.after) side(launch);
+  machine.free(memory);
+  return reports;
+}
+
 /// The PTX of a spec's kernels, with the lines of their templates.
 inline std::string ptx_of(const codegen::KernelSpec& spec) {
   return runtime::Compiler::get()

@@ -115,24 +115,27 @@ inline Gradients gradients(const Problem& p, const Inputs& in, const Outputs& fo
   return g;
 }
 
-/// |a - b| / |b| over all elements (0 where both are empty or zero); infinite if any of a is not a number.
-inline double relative_error(const Values& a, const Values& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.data.size(); ++i) {
-    if (!std::isfinite(a.data[i])) return std::numeric_limits<double>::infinity();
-    difference += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
-    norm += b.data[i] * b.data[i];
-  }
-  return difference == 0 ? 0 : std::sqrt(difference / norm);
+/// |b|, Euclidean.
+inline double norm(const Values& b) {
+  double sum = 0;
+  for (const double value : b.data) sum += value * value;
+  return std::sqrt(sum);
 }
 
-inline double largest_error(const Values& a, const Values& b) {
-  double worst = 0;
+/// |a - b|; infinite if any of a is not a number.
+inline double distance(const Values& a, const Values& b) {
+  double sum = 0;
   for (std::size_t i = 0; i < a.data.size(); ++i) {
     if (!std::isfinite(a.data[i])) return std::numeric_limits<double>::infinity();
-    worst = std::max(worst, std::abs(a.data[i] - b.data[i]));
+    sum += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
   }
-  return worst;
+  return std::sqrt(sum);
+}
+
+/// |a - b| / |b|; 0 where both are zero.
+inline double relative_error(const Values& a, const Values& b) {
+  const double difference = distance(a, b);
+  return difference == 0 ? 0 : difference / norm(b);
 }
 
 }  // namespace attune::emulator

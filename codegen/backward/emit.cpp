@@ -1,0 +1,157 @@
+// Source of one backward build: the kernels that prepare, compute and finish the gradients.
+#include "base/error.h"
+#include "codegen/backward/emit_parts.h"
+#include "codegen/backward/space.h"
+#include "codegen/emit_parts.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+void emit_heading(Writer& out, const KernelSpec& spec) {
+  const Tunables& t = spec.config.backward;
+  out.line("// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} dS stages, {}{}{}, dQ {}{}",
+           problem_words(spec), t.block_m, t.block_n(), t.split == Split::rows ? "row" : "column", t.q_stages,
+           t.do_stages, t.ds_stages, t.lag ? "dQ one step late" : "one barrier a step",
+           t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
+           t.dq == DqPath::bulk ? "by bulk copies" : "from registers", spec.deterministic ? " in order" : "");
+  out.line("// spec: {}", to_string(spec));
+  out.line("// reproduce: attune emit --spec {}", to_string(spec));
+  out.line("");
+}
+
+void emit_plan(Writer& out, const KernelSpec& spec) {
+  const Tunables& t = spec.config.backward;
+  const Layout l = backward::layout_of(spec);
+  const int score_columns = t.split == Split::rows ? t.block_m : t.block_m / 2;
+  out.line("constexpr int kBlockM = {}, kBlockN = {}, kQStages = {}, kDoStages = {}, kDsStages = {};", t.block_m,
+           t.block_n(), t.q_stages, t.do_stages, t.ds_stages);
+  out.line("constexpr int kQkChunks = {}, kVChunks = {};  // 64 columns each, zero-filled beyond the head dim",
+           l.qk_chunks, l.v_chunks);
+  out.line("constexpr int kQkSteps = {}, kVSteps = {};  // of 16 columns", (spec.head_dim + 15) / 16,
+           (spec.head_dim_v + 15) / 16);
+  out.line("constexpr int kScores = {}, kPacked = {};  // registers a thread", score_columns / 2, score_columns / 4);
+  out.line("constexpr int kDqFloats = {};  // sums of dQ a query tile", l.dq_floats());
+  out.line("");
+  out.line("// Shared memory, bytes from the first 1024-byte boundary.");
+  out.line("constexpr uint32_t kQBytes = {}, kDoBytes = {}, kDsBytes = {}, kStatisticsBytes = {};", l.q_bytes,
+           l.do_bytes, l.ds_bytes, l.statistics_bytes);
+  out.line("constexpr uint32_t kSharedK = {}, kSharedV = {}, kSharedQ = {}, kSharedDo = {}, kSharedDs = {};", l.k_at,
+           l.v_at, l.q_at, l.do_at, l.ds_at);
+  if (l.p_stages > 0) out.line("constexpr uint32_t kSharedP = {};", l.p_at);
+  if (t.dq == DqPath::bulk) out.line("constexpr uint32_t kSharedDq = {};", l.dq_at);
+  out.line("constexpr uint32_t kSharedLse = {}, kSharedDelta = {};", l.lse_at, l.delta_at);
+  out.line("constexpr uint32_t kKFull = {}, kVFull = kKFull + 8;", l.barriers_at);
+  out.line("constexpr uint32_t kQFull = kVFull + 8, kQEmpty = kQFull + 8 * kQStages;");
+  out.line("constexpr uint32_t kDoFull = kQEmpty + 8 * kQStages, kDoEmpty = kDoFull + 8 * kDoStages;");
+  out.line("constexpr uint32_t kDsFull = kDoEmpty + 8 * kDoStages, kDsEmpty = kDsFull + 8 * kDsStages;");
+  if (spec.deterministic) out.line("constexpr uint32_t kTicket = kDsEmpty + 8 * kDsStages;");
+  out.line("");
+}
+
+void emit_barriers(Writer& out, const Tunables& t) {
+  out.line("mbarrier_init(shared + kKFull, 1);");
+  out.line("mbarrier_init(shared + kVFull, 1);");
+  const auto ring = [&](const char* stages, const char* name, const char* full) {
+    out.open(fmt::format("for (int i = 0; i < {}; i++) {{", stages));
+    out.line("mbarrier_init(shared + k{}Full + 8 * i, {});", name, full);
+    out.line("mbarrier_init(shared + k{}Empty + 8 * i, 8);  // one arrival a warp", name);
+    out.close();
+  };
+  ring("kQStages", "Q", "1");
+  ring("kDoStages", "Do", "1");
+  if (t.lag) ring("kDsStages", "Ds", "8");
+}
+
+void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
+  const Tunables& t = spec.config.backward;
+  out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
+  out.open(fmt::format(
+      "{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
+      "                const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_do,\n"
+      "                const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,\n"
+      "                const __grid_constant__ BackwardParams params) {{",
+      shape.entry));
+  out.line("extern __shared__ uint8_t shared_memory[];");
+  out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
+  const std::string block_at = fmt::format("key_block_at<kBlockM, kBlockN, {}>", spec.causal);
+  out.open("if (params.tiles_m == 0) {  // no queries");
+  out.line("const KeyBlock block = {}(blockIdx.x, params);", block_at);
+  out.line("store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);");
+  out.line("store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);");
+  out.line("return;");
+  out.close();
+  out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
+  out.open("if (threadIdx.x == 0) {");
+  emit_barriers(out, t);
+  out.line("fence_mbarrier_init();");
+  if (spec.deterministic)
+    out.line("st_shared(shared + kTicket, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
+  out.close();
+  out.line("__syncthreads();");
+  out.line("const KeyBlock block = {}({}, params);", block_at,
+           spec.deterministic ? "ld_shared(shared + kTicket)" : "blockIdx.x");
+  out.open("if (warpgroup == 0) {");
+  out.line("setmaxnreg_dec<{}>();", t.producer_registers());
+  out.line("const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);");
+  out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared, block);");
+  if (t.dq == DqPath::bulk) out.line("if (warp == 1) add_dq_tiles(params, shared, block);");
+  out.reopen("} else {");
+  out.line("setmaxnreg_inc<{}>();", t.registers);
+  if (consumers_are_alike(spec)) {
+    out.line("consume(&map_dk, &map_dv, params, shared, block, warpgroup - 1);");
+  } else {
+    out.open("if (warpgroup == 1) {");
+    out.line("consume_0(&map_dk, &map_dv, params, shared, block);");
+    out.reopen("} else {");
+    out.line("consume_1(&map_dk, &map_dv, params, shared, block);");
+    out.close();
+  }
+  out.close();
+  out.close();
+}
+
+void emit_side(Writer& out, const SideLaunch& side, const std::string& call) {
+  out.line("extern \"C\" __global__ void __launch_bounds__({})", side.threads);
+  out.open(fmt::format("{}(const __grid_constant__ BackwardParams params) {{", side.entry));
+  out.line("{}", call);
+  out.close();
+  out.line("");
+}
+
+std::string part_text(const DqPart& part, bool transposed) {
+  return fmt::format("DqPart{{{}, {}, {}, {}}}", part.row, part.column, part.width, transposed);
+}
+
+}  // namespace
+
+EmittedKernel emit(const KernelSpec& spec) {
+  if (const auto reason = backward::violates(parse_arch(spec.arch), spec))
+    fail(ErrorCode::invalid_argument, "config: {}", *reason);
+  EmittedKernel kernel;
+  kernel.shape = backward::launch_shape(spec);
+  const Layout l = backward::layout_of(spec);
+  Writer out;
+  emit_heading(out, spec);
+  std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
+                                 "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
+                                 "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh",
+                                 "backward/finish.cuh"};
+  if (spec.deterministic) parts.insert(parts.end(), {"ptx/turn.cuh", "ptx/shared_word.cuh"});
+  out.raw(assemble_templates(parts));
+  mark_own_lines(out);
+  emit_plan(out, spec);
+  backward::emit_products(out, spec);
+  backward::emit_producer(out, spec);
+  emit_consumers(out, spec);
+  emit_side(out, kernel.shape.before.front(),
+            fmt::format("prepare_tile<{}, {}, kBlockM, kDqFloats, {}>(params);", element_name(spec.dtype),
+                        spec.head_dim_v, spec.deterministic));
+  emit_side(out, kernel.shape.after.front(),
+            fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
+                        part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
+  emit_main(out, spec, kernel.shape);
+  kernel.source = out.take();
+  return kernel;
+}
+
+}  // namespace attune::codegen::backward

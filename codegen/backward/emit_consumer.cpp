@@ -1,0 +1,378 @@
+#include <algorithm>
+
+#include "codegen/backward/emit_parts.h"
+#include "codegen/emit_parts.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+class ConsumerPrinter {
+ public:
+  /// warpgroup -1: a function for both, which takes the warpgroup as an argument.
+  ConsumerPrinter(Writer& out, const KernelSpec& spec, int warpgroup)
+      : out_(out), spec_(spec), t_(spec.config.backward), layout_(backward::layout_of(spec)), warpgroup_(warpgroup) {
+    const auto own = static_cast<std::size_t>(std::max(warpgroup, 0));
+    dq_ = layout_.dq[own];
+    dk_ = rows() ? Columns{0, spec.head_dim} : layout_.dk[own];
+    dv_ = rows() ? Columns{0, spec.head_dim_v} : layout_.dv[own];
+  }
+
+  void print() {
+    Schedule schedule = schedule_for(t_);
+    std::erase_if(schedule.step, [this](const Action& action) { return has_no_part_in(action); });
+    const Program program = lower(schedule);
+    const bool both = warpgroup_ < 0;
+    out_.line("// Consumer warpgroup{}: {}.", both ? "" : fmt::format(" {}", warpgroup_),
+              rows() ? "64 keys of the block" : "half of the queries' scores, then its columns of the gradients");
+    out_.open(
+        fmt::format("ATTUNE_DEVICE void consume{}(const TensorMap* map_dk, const TensorMap* map_dv, const "
+                    "BackwardParams& params,\n                           uint32_t shared, const KeyBlock& block{}) {{",
+                    both ? "" : fmt::format("_{}", warpgroup_), both ? ", int warpgroup" : ""));
+    state();
+    if (program.primed) prime();
+    out_.line("// -- one query tile");
+    out_.line("#pragma unroll 1");
+    out_.open("for (int step = 0; step < block.steps; step++) {");
+    segment(program.block, Segment::block);
+    advance();
+    out_.line("accumulate = 1;");
+    out_.close();
+    if (!program.drain.empty()) {
+      out_.line("// -- what is left of the last query tile");
+      out_.open("{");
+      segment(program.drain, Segment::drain);
+      out_.close();
+    }
+    epilogue();
+    out_.close();
+    out_.line("");
+  }
+
+ private:
+  using Kind = Action::Kind;
+  bool rows() const { return t_.split == Split::rows; }
+  bool bulk() const { return t_.dq == DqPath::bulk; }
+  const char* element() const { return element_name(spec_.dtype); }
+
+  // An offset in bytes that depends on the warpgroup.
+  std::string by_warpgroup(int first, int second) const {
+    const int fixed = warpgroup_ == 1 ? second : first;
+    std::string text = fixed == 0 ? "" : fmt::format(" + {}", fixed);
+    if (warpgroup_ < 0 && first != second) text += fmt::format(" + warpgroup * {}", second - first);
+    return text;
+  }
+  std::string own_rows() const { return rows() ? by_warpgroup(0, 64 * 128) : ""; }
+  std::string own_queries() const { return rows() ? "" : by_warpgroup(0, t_.block_m / 2 * 128); }
+  std::string number() const { return warpgroup_ < 0 ? "warpgroup" : std::to_string(warpgroup_); }
+  std::string barrier(int base) const {
+    return warpgroup_ < 0 ? fmt::format("{} + warpgroup", base) : std::to_string(base + warpgroup_);
+  }
+
+  void descriptor(const char* name, const char* buffer, const std::string& offset, const char* leading) {
+    out_.line("const uint64_t {} = wgmma_descriptor(shared + {}{}, {}, 1024);", name, buffer, offset, leading);
+  }
+
+  void state() {
+    out_.line("const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;");
+    if (dk_.count > 0) out_.line("float dk[{}];", dk_.count / 2);
+    if (dv_.count > 0) out_.line("float dv[{}];", dv_.count / 2);
+    out_.line("// Left operands of S and dP, and the right ones: rows of queries.");
+    descriptor("k_rows", "kSharedK", own_rows(), "16");
+    descriptor("v_rows", "kSharedV", own_rows(), "16");
+    descriptor("q_rows", "kSharedQ", own_queries(), "16");
+    descriptor("do_rows", "kSharedDo", own_queries(), "16");
+    out_.line("// Right operands of dK and dV.");
+    if (dk_.count > 0) descriptor("q_columns", "kSharedQ", chunk_offset(dk_, t_.block_m), "kBlockM * 128");
+    if (dv_.count > 0) descriptor("do_columns", "kSharedDo", chunk_offset(dv_, t_.block_m), "kBlockM * 128");
+    if (!rows()) {
+      out_.line("// Left operands of dK and dV.");
+      descriptor("ds_columns", "kSharedDs", "", "kBlockM * 128");
+      descriptor("p_columns", "kSharedP", "", "kBlockM * 128");
+    }
+    if (dq_.width > 0) {
+      out_.line("// Operands of dQ.");
+      const auto& [first, second] = layout_.dq;
+      descriptor("ds_rows", "kSharedDs", by_warpgroup(first.row * 128, second.row * 128), "16");
+      descriptor("k_columns", "kSharedK", by_warpgroup(key_columns(first), key_columns(second)), "kBlockN * 128");
+    }
+    out_.line("const uint32_t ds_address = transposed_address(shared + kSharedDs{}, warp, lane);",
+              rows() ? by_warpgroup(0, t_.block_m * 128) : own_queries());
+    const std::string statistics = rows() ? "" : by_warpgroup(0, t_.block_m / 2 * 4);
+    out_.line("const uint32_t lse_address = shared + kSharedLse{} + 8 * (lane & 3);", statistics);
+    out_.line("const uint32_t delta_address = shared + kSharedDelta{} + 8 * (lane & 3);", statistics);
+    if (dq_.width > 0 && bulk())
+      out_.line("const uint32_t dq_address = shared + kSharedDq{} + 16 * thread;",
+                by_warpgroup(0, 4 * layout_.dq_start(1)));
+    if (spec_.edge != Edge::none)
+      out_.line("const int key = block.n * kBlockN{} + warp * 16 + (lane >> 2);  // this thread's first row",
+                rows() ? by_warpgroup(0, 64) : "");
+    if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
+    if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
+    if (spec_.causal)
+      out_.line("const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset");
+    out_.line("int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0;");
+    if (t_.ds_stages > 1) out_.line("int stage_ds = 0;");
+    if (t_.lag) out_.line("int phase_ds = 1;");
+    out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
+    if (t_.ping_pong) {
+      out_.line("const int turn = 8 + {0}, next_turn = 9 - {0};", number());
+      out_.line("if ({} == 1) barrier_arrive(8, 256);  // the first turn is the first warpgroup's", number());
+    }
+    out_.line("mbarrier_wait(shared + kKFull, 0);");
+    out_.line("mbarrier_wait(shared + kVFull, 0);");
+  }
+
+  // The first step finds the dS of a step before it, all zeros.
+  void prime() {
+    out_.line("for (int i = threadIdx.x - 128; i < static_cast<int>(kDsBytes / 16); i += 256)");
+    out_.line("  st_shared_v4(shared + kSharedDs + 16 * i, 0, 0, 0, 0);");
+    out_.line("fence_proxy_async();");
+    arrive("shared + kDsFull");
+    out_.line("stage_ds = 1;");
+  }
+
+  // The direct path needs the tile for its address, a causal mask for its rows.
+  bool tracks_tile() const { return spec_.causal || !bulk(); }
+
+  static std::string chunk_offset(const Columns& columns, int tile_rows) {
+    return columns.first == 0 ? "" : fmt::format(" + {}", columns.first / 64 * tile_rows * 128);
+  }
+  // Where a part's columns of K start: a chunk, or the second half of one.
+  int key_columns(const DqPart& part) const { return part.column / 64 * t_.block_n() * 128 + part.column % 64 * 2; }
+
+  void advance() {
+    if (t_.ds_stages > 1) {
+      out_.open("if (++stage_ds == kDsStages) {");
+      out_.line("stage_ds = 0;");
+      if (t_.lag) out_.line("phase_ds ^= 1;");
+      out_.close();
+    }
+    if (!bulk() && t_.lag) out_.line("before = tile;");
+    if (tracks_tile()) out_.line("advance(tile, block, params);");
+  }
+
+  enum class Segment { block, drain };
+
+  void segment(const std::vector<Line>& lines, Segment kind) {
+    segment_ = kind;
+    declare(lines);
+    for (const Line& line : lines) {
+      if (line.least_step > 0) out_.open(fmt::format("if (step >= {}) {{", line.least_step));
+      if (line.least_steps > 0) out_.open(fmt::format("if (block.steps >= {}) {{", line.least_steps));
+      print(line);
+      if (line.least_step > 0) out_.close();
+      if (line.least_steps > 0) out_.close();
+    }
+  }
+
+  bool has_no_part_in(const Action& action) const {
+    switch (action.kind) {
+      case Kind::issue:
+        return (action.product == Product::dk && dk_.count == 0) || (action.product == Product::dv && dv_.count == 0) ||
+               (action.product == Product::dq && dq_.width == 0);
+      case Kind::store_dq: return dq_.width == 0;
+      case Kind::publish_dq: return dq_.width == 0 || !bulk();
+      default: return false;
+    }
+  }
+
+  // Registers that live within a step.
+  void declare(const std::vector<Line>& lines) {
+    const auto has = [&](Kind kind) {
+      return std::ranges::any_of(lines, [&](const Line& line) { return line.action.kind == kind; });
+    };
+    if (has(Kind::gradients)) {
+      out_.line("float s[kScores], dp[kScores];");
+      out_.line("uint32_t p[kPacked], ds[kPacked];");
+    }
+    if (has(Kind::load)) out_.line("float2 statistics[kScores / 4];");
+    if (has(Kind::store_dq)) out_.line("float dq[{}];", dq_.width / 2);
+    if (t_.lag && std::ranges::any_of(lines, [](const Line& line) { return line.action.offset == -1; })) {
+      out_.line("const int stage_before = stage_ds == 0 ? kDsStages - 1 : stage_ds - 1;");
+      out_.line("const int phase_before = stage_ds == 0 ? phase_ds : phase_ds ^ 1;");
+    }
+  }
+
+  std::string ds_stage(const Action& action) const {
+    return action.offset < 0 ? "stage_before" : t_.ds_stages > 1 ? "stage_ds" : "0";
+  }
+
+  void print(const Line& line) {
+    const Action& a = line.action;
+    switch (a.kind) {
+      case Kind::await: await(a); return;
+      case Kind::claim: out_.line("mbarrier_wait(shared + kDsEmpty + 8 * stage_ds, phase_ds);"); return;
+      case Kind::issue: issue(a); return;
+      case Kind::wait: wait(line); return;
+      case Kind::load: out_.line("load_statistics(statistics, {});", statistics_address(a.buffer)); return;
+      case Kind::probabilities: probabilities(); return;
+      case Kind::gradients:
+        out_.line("score_gradients<{}>(s, dp, {}, ds);", element(),
+                  t_.prefetch ? "statistics" : statistics_address(Buffer::d_o));
+        out_.line("pack<{}>(s, p);", element());
+        return;
+      case Kind::store:
+        out_.line("store_transposed(ds, ds_address + {} * kDsBytes);", ds_stage(a));
+        if (!rows())
+          out_.line("store_transposed(p, ds_address + (kSharedP - kSharedDs) + {} * kDsBytes);", ds_stage(a));
+        return;
+      case Kind::fence: out_.line("fence_proxy_async();"); return;
+      case Kind::signal: arrive("shared + kDsFull + 8 * stage_ds"); return;
+      case Kind::meet: out_.line("barrier_sync(1, 256);"); return;
+      case Kind::take_turn: out_.line("barrier_sync(turn, 256);"); return;
+      case Kind::pass_turn: out_.line("barrier_arrive(next_turn, 256);"); return;
+      case Kind::release: release(a); return;
+      case Kind::store_dq: store_dq(a); return;
+      case Kind::publish_dq:
+        out_.line("fence_proxy_async();");
+        out_.line("barrier_arrive({}, 160);", barrier(2));
+        return;
+    }
+  }
+
+  std::string statistics_address(Buffer buffer) const {
+    return buffer == Buffer::q ? "lse_address + stage_q * kStatisticsBytes"
+                               : "delta_address + stage_do * kStatisticsBytes";
+  }
+
+  void await(const Action& a) {
+    switch (a.buffer) {
+      case Buffer::q: out_.line("mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);"); return;
+      case Buffer::d_o: out_.line("mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);"); return;
+      case Buffer::ds: out_.line("mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);"); return;
+    }
+  }
+
+  void issue(const Action& a) {
+    out_.line("wgmma_fence();");
+    switch (a.product) {
+      case Product::s: out_.line("issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));"); return;
+      case Product::dp: out_.line("issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_do * kDoBytes) >> 4));"); return;
+      case Product::dv:
+        out_.line("{}(dv, {}, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
+                  rows() ? "p" : fmt::format("p_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
+        return;
+      case Product::dk:
+        out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(dk_.count),
+                  rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
+        return;
+      case Product::dq:
+        out_.line("{}(dq, ds_rows + (({} * kDsBytes) >> 4), k_columns);", issue_dq_name(dq_.width), ds_stage(a));
+        return;
+    }
+  }
+
+  void wait(const Line& line) {
+    out_.line("wgmma_wait_group<{}>();", line.pending);
+    // dK and dV are read when the block ends.
+    for (Product product : line.complete) {
+      if (product == Product::s) out_.line("pin(s);");
+      if (product == Product::dp) out_.line("pin(dp);");
+      if (product == Product::dq) out_.line("pin(dq);");
+    }
+  }
+
+  void probabilities() {
+    if (spec_.edge == Edge::diagonals) {
+      out_.line("if (block.n * kBlockN + kBlockN - 1 > tile.m * kBlockM + offset)");
+      out_.line("  mask_queries(s, key - offset - (tile.m * kBlockM{} + 2 * (lane & 3)));",
+                rows() ? "" : by_warpgroup(0, t_.block_m / 2));
+    } else if (spec_.edge == Edge::length) {
+      out_.line("if ((block.n + 1) * kBlockN > params.seqlen_k) mask_keys(s, key, params.seqlen_k);");
+    }
+    out_.line("probabilities(s, {}, params.scale_log2);", t_.prefetch ? "statistics" : statistics_address(Buffer::q));
+  }
+
+  void arrive(const char* barrier_address) {
+    out_.line("__syncwarp();");
+    out_.line("if (lane == 0) mbarrier_arrive({});", barrier_address);
+  }
+
+  void release(const Action& a) {
+    if (a.buffer == Buffer::ds) {
+      arrive("shared + kDsEmpty + 8 * stage_before");
+      return;
+    }
+    const bool q = a.buffer == Buffer::q;
+    const char *stage = q ? "stage_q" : "stage_do", *phase = q ? "phase_q" : "phase_do";
+    arrive(q ? "shared + kQEmpty + 8 * stage_q" : "shared + kDoEmpty + 8 * stage_do");
+    if ((q ? t_.q_stages : t_.do_stages) > 1) {
+      out_.open(fmt::format("if (++{} == {}) {{", stage, q ? "kQStages" : "kDoStages"));
+      out_.line("{} = 0;", stage);
+      out_.line("{} ^= 1;", phase);
+      out_.close();
+    } else {
+      out_.line("{} ^= 1;", phase);
+    }
+  }
+
+  void store_dq(const Action& a) {
+    if (!bulk()) {
+      out_.line("add_dq(dq, params.dq_sums + static_cast<int64_t>({}.index) * kDqFloats{} + 4 * thread);",
+                a.offset < 0 ? "before" : "tile", by_warpgroup(0, layout_.dq_start(1)));
+      return;
+    }
+    // The step that stages first finds the buffer empty.
+    if (segment_ == Segment::drain)
+      out_.line("if (block.steps >= 2) barrier_sync({}, 160);  // the part before has left", barrier(4));
+    else
+      out_.line("if (step >= {}) barrier_sync({}, 160);  // the part before has left", 1 - a.offset, barrier(4));
+    out_.line("stage_dq(dq, dq_address);");
+  }
+
+  void epilogue() {
+    out_.line("// -- dV and dK, over V and K");
+    if (dv_.count > 0) out_.line("pin(dv);");
+    if (dk_.count > 0) out_.line("pin(dk);");
+    out_.line("barrier_sync(1, 256);  // nobody reads K and V any more");
+    gradient("dv", "kSharedV", dv_, "1.f");
+    gradient("dk", "kSharedK", dk_, "params.scale");
+    out_.line("fence_proxy_async();");
+    out_.line("barrier_sync({}, 128);", barrier(6));
+    out_.open("if (thread == 0) {");
+    store("dv", "kSharedV", dv_);
+    store("dk", "kSharedK", dk_);
+    out_.line("bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
+    out_.close();
+  }
+
+  std::string gradient_buffer(const char* buffer, const Columns& columns) const {
+    return fmt::format("shared + {}{}{}", buffer, own_rows(), chunk_offset(columns, t_.block_n()));
+  }
+  void gradient(const char* name, const char* buffer, const Columns& columns, const char* factor) {
+    if (columns.count == 0) return;
+    out_.line("stage_gradient<{}, {}>({}, {}, kBlockN * 128, warp, lane, {});", element(), columns.count, name,
+              gradient_buffer(buffer, columns), factor);
+  }
+  void store(const char* name, const char* buffer, const Columns& columns) {
+    if (columns.count == 0) return;
+    out_.line("store_gradient<{}>(map_{}, {}, kBlockN * 128, {}, block.n * kBlockN{}, block.head, block.batch);",
+              columns.count, name, gradient_buffer(buffer, columns), columns.first, rows() ? by_warpgroup(0, 64) : "");
+  }
+
+  Writer& out_;
+  const KernelSpec& spec_;
+  const Tunables& t_;
+  const Layout layout_;
+  const int warpgroup_;
+  DqPart dq_;
+  Columns dk_, dv_;  // what this warpgroup accumulates
+  Segment segment_ = Segment::block;
+};
+
+}  // namespace
+
+bool consumers_are_alike(const KernelSpec& spec) {
+  const Layout l = backward::layout_of(spec);
+  return spec.config.backward.split == Split::rows && l.dq[0].width == l.dq[1].width;
+}
+
+void emit_consumers(Writer& out, const KernelSpec& spec) {
+  if (consumers_are_alike(spec)) {
+    ConsumerPrinter(out, spec, -1).print();
+    return;
+  }
+  for (int w = 0; w < kConsumers; w++) ConsumerPrinter(out, spec, w).print();
+}
+
+}  // namespace attune::codegen::backward

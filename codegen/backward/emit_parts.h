@@ -1,0 +1,29 @@
+// The parts of a backward build's text, one function and file each.
+#pragma once
+
+#include <string>
+
+#include "codegen/backward/layout.h"
+#include "codegen/backward/schedule.h"
+#include "codegen/kernel_spec.h"
+#include "codegen/writer.h"
+
+namespace attune::codegen::backward {
+
+EmittedKernel emit(const KernelSpec& spec);
+
+/// wgmma wrappers of the shapes that the kernel issues, and issue_* built from them.
+void emit_products(Writer& out, const KernelSpec& spec);
+/// The thread that loads, and the warp that adds dQ to its sums.
+void emit_producer(Writer& out, const KernelSpec& spec);
+/// The consumers: one function where both warpgroups run the same code, else one each.
+void emit_consumers(Writer& out, const KernelSpec& spec);
+
+/// Whether both warpgroups run the same code, at other addresses.
+bool consumers_are_alike(const KernelSpec& spec);
+
+/// Names of issue_* for a number of columns.
+inline std::string issue_gradient_name(int columns) { return fmt::format("issue_gradient_n{}", columns); }
+inline std::string issue_dq_name(int columns) { return fmt::format("issue_dq_n{}", columns); }
+
+}  // namespace attune::codegen::backward

@@ -1,0 +1,67 @@
+// Hard rules of the backward pass: each says in words why a spec cannot be built.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/backward/layout.h"
+#include "codegen/backward/space.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+using Reason = std::optional<std::string>;
+
+Reason shapes(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  if (t.block_m % 16 != 0 || t.block_m < 16 || t.block_m > 128)
+    return fmt::format("block_m: {} is not a multiple of 16 up to 128", t.block_m);
+  if (t.split == Split::columns && t.block_m != 64)
+    return fmt::format("block_m: {} with split = columns (allowed: 64)", t.block_m);
+  if (t.split == Split::rows && t.block_m != 64 && s.head_dim > 128)
+    return fmt::format("block_m: {} above head dim 128 (allowed: 64)", t.block_m);
+  if (t.registers != 224 && t.registers != 232 && t.registers != 240)
+    return fmt::format("registers: {} (allowed: 224, 232, 240)", t.registers);
+  return {};
+}
+
+Reason schedule(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  if (t.lag && t.split == Split::columns) return "lag: with split = columns every product needs both warpgroups' dS";
+  if (t.lag && t.ds_stages < 2) return "lag: needs ds_stages = 2 or more";
+  if (!t.lag && t.ds_stages > 2) return "ds_stages: more than 2 are used with lag alone";
+  if (t.ping_pong && !t.lag) return "ping_pong: the warpgroups meet in every step (allowed with lag)";
+  if (t.late_fences && t.dq != DqPath::bulk) return "late_fences: needs dq = bulk";
+  if (s.deterministic && t.dq != DqPath::bulk) return "dq: direct additions come in any order (deterministic: bulk)";
+  return {};
+}
+
+Reason shared_memory(const Arch& arch, const KernelSpec& s) {
+  const int needed = backward::layout_of(s).bytes;
+  if (needed > arch.shared_per_block)
+    return fmt::format("shared memory: {} bytes needed, {} available", needed, arch.shared_per_block);
+  return {};
+}
+
+// An estimate, and so a soft rule: what it lets through is still checked for spills after compiling.
+Reason registers(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  const Layout l = backward::layout_of(s);
+  const bool rows = t.split == Split::rows;
+  const int gradients = rows ? (s.head_dim + s.head_dim_v) / 2 : (l.dk[0].count + l.dv[0].count) / 2;
+  const int scores = rows ? t.block_m : t.block_m / 2;  // S and dP
+  const int packed = rows ? t.block_m / 2 : 0;          // P and dS, beside dQ
+  const int needed = gradients + std::max(scores, packed + l.dq[0].width / 2) + 24;
+  if (needed > t.registers)
+    return fmt::format("registers: about {} a thread needed, {} available", needed, t.registers);
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
+  for (const auto rule : {shapes, schedule, shared_memory, registers})
+    if (Reason reason = rule(arch, spec)) return reason;
+  return {};
+}
+
+}  // namespace attune::codegen::backward

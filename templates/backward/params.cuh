@@ -1,0 +1,24 @@
+// needs: types.cuh
+// Run-time arguments of the backward kernels; the host's mirror is codegen::BackwardParams.
+
+struct BackwardParams {
+  const uint16_t* o;  // these three with their strides in elements
+  const uint16_t* d_o;
+  uint16_t* d_q;
+  const float* lse;    // [batch, heads, seqlen_q]
+  const float* d_lse;  // [batch, heads, seqlen_q]; null: zeros
+  float* shifts;       // [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
+  float* deltas;       // likewise: rowsum(dO * O) - dLSE
+  float* dq_sums;      // [batch, heads, tiles_m][floats of a tile], in fragment order
+  uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
+  uint32_t* ticket;    // thread blocks started
+  int64_t o_batch, o_head, o_row;
+  int64_t do_batch, do_head, do_row;
+  int64_t dq_batch, dq_head, dq_row;
+  int32_t seqlen_q, seqlen_k;
+  int32_t heads, heads_kv;
+  int32_t tiles_m, tiles_n;   // query tiles, key blocks of one head
+  int32_t pairs, section;     // heads_kv * batch; KV heads whose Q and dO share L2 at a time
+  float scale, scale_log2;    // softmax scale; the same times log2(e)
+};
+static_assert(sizeof(BackwardParams) == 192, "the host passes 192 bytes");

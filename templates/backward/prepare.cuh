@@ -1,0 +1,58 @@
+// needs: types.cuh element.cuh backward/params.cuh
+// Before the main kernel: what it needs of each query row, and sums of dQ that start from zero. A block a query tile.
+
+constexpr int kPrepareThreads = 256;
+
+// Lanes that share a row: each reads 16 bytes of O and of dO.
+constexpr int lanes_of_row(int head_dim_v) {
+  int lanes = 1;
+  while (8 * lanes < head_dim_v) lanes *= 2;
+  return lanes;
+}
+
+template <typename Element>
+ATTUNE_DEVICE float dot_of_pairs(uint32_t a, uint32_t b) {
+  const float low = Element::to_float(static_cast<uint16_t>(a)) * Element::to_float(static_cast<uint16_t>(b));
+  return fmaf(Element::to_float(static_cast<uint16_t>(a >> 16)), Element::to_float(static_cast<uint16_t>(b >> 16)),
+              low);
+}
+
+// A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so that their P is 0.
+template <typename Element, int kHeadDimV, int kBlockM, int kDqFloats, bool kDeterministic>
+ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
+  constexpr float kLog2E = 1.44269504088896f;
+  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
+  const int64_t tile = blockIdx.x;
+  const int64_t pair = tile / params.tiles_m;
+  const int m = static_cast<int>(tile - pair * params.tiles_m);
+  const int64_t batch = pair / params.heads, head = pair - batch * params.heads;
+  const int lane = threadIdx.x % kLanes;
+  for (int start = 0; start < kBlockM; start += kRows) {
+    const int in_tile = start + threadIdx.x / kLanes, row = m * kBlockM + in_tile;
+    float sum = 0.f;
+    if (in_tile < kBlockM && row < params.seqlen_q && 8 * lane < kHeadDimV) {
+      const uint4 o = *reinterpret_cast<const uint4*>(params.o + batch * params.o_batch + head * params.o_head +
+                                                      row * params.o_row + 8 * lane);
+      const uint4 d_o = *reinterpret_cast<const uint4*>(params.d_o + batch * params.do_batch + head * params.do_head +
+                                                        row * params.do_row + 8 * lane);
+      sum = (dot_of_pairs<Element>(o.x, d_o.x) + dot_of_pairs<Element>(o.y, d_o.y)) +
+            (dot_of_pairs<Element>(o.z, d_o.z) + dot_of_pairs<Element>(o.w, d_o.w));
+    }
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+    if (lane == 0 && in_tile < kBlockM) {
+      const int64_t at = tile * kBlockM + in_tile;
+      const int64_t index = pair * params.seqlen_q + row;
+      const float lse = row < params.seqlen_q ? params.lse[index] : -infinity();
+      const bool sees_keys = lse != -infinity();
+      params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
+      params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[index] : sum;
+    }
+  }
+  float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
+  for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+  if (kDeterministic && threadIdx.x == 0) {
+    params.turns[tile] = 0;
+    if (tile == 0) *params.ticket = 0;
+  }
+}

@@ -1,0 +1,44 @@
+// needs: types.cuh backward/params.cuh
+// Blocks of keys and the query tiles that see them.
+
+struct KeyBlock {
+  int n, head, batch;  // block of keys, KV head, sequence
+  int first_m;         // first query tile that sees one of its keys
+  int steps;           // query tiles to visit, over all query heads that read this KV head
+};
+
+// Block by block inside sections of KV heads: a causal block costs less further on, so the longest come first, and the
+// blocks of one head start in the order in which they add to dQ.
+template <int kBlockM, int kBlockN, bool kCausal>
+ATTUNE_DEVICE KeyBlock key_block_at(int index, const BackwardParams& params) {
+  KeyBlock block;
+  const int per_section = params.section * params.tiles_n;
+  const int section = index / per_section, rest = index - section * per_section;
+  const int first_pair = section * params.section;
+  const int pairs = min(params.section, params.pairs - first_pair);
+  block.n = rest / pairs;
+  const int pair = first_pair + (rest - block.n * pairs);
+  block.batch = pair / params.heads_kv;
+  block.head = pair - block.batch * params.heads_kv;
+  block.first_m = kCausal ? max(0, block.n * kBlockN - params.seqlen_k + params.seqlen_q) / kBlockM : 0;
+  block.steps = (params.tiles_m - block.first_m) * (params.heads / params.heads_kv);
+  return block;
+}
+
+// Query heads and tiles in the order of the steps.
+struct QueryTile {
+  int head, m;
+  int index;  // among all query tiles
+};
+ATTUNE_DEVICE QueryTile first_query_tile(const KeyBlock& block, const BackwardParams& params) {
+  const int head = block.head * (params.heads / params.heads_kv);
+  return {head, block.first_m, (block.batch * params.heads + head) * params.tiles_m + block.first_m};
+}
+ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {
+  ++tile.index;
+  if (++tile.m == params.tiles_m) {
+    tile.m = block.first_m;
+    tile.index += block.first_m;
+    ++tile.head;
+  }
+}

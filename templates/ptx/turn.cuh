@@ -1,0 +1,15 @@
+// needs: types.cuh
+// Counters in global memory that order thread blocks.
+
+ATTUNE_DEVICE uint32_t ld_acquire(const uint32_t* pointer) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+ATTUNE_DEVICE void red_release_add(uint32_t* pointer, uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
+// Orders this thread's accesses by either proxy before its later accesses by the other, in all memory.
+ATTUNE_DEVICE void fence_proxy_async_all() { asm volatile("fence.proxy.async;" ::: "memory"); }

@@ -1,0 +1,138 @@
+// Backward kernels on the emulator: the gradients of the host, and nothing found.
+//
+// ATTUNE_EMU_SHARD=2/4 runs the second of four shares of the samples.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "tests/emu/backward_samples.h"
+
+namespace attune::emulator {
+namespace {
+
+constexpr std::size_t kSamples = 160;
+constexpr std::uint32_t kSampleSeed = 20261129;
+const Arch kArch = parse_arch("sm_90a");
+
+std::vector<BackwardSample> samples() {
+  std::vector<BackwardSample> all;
+  BackwardSampler sampler(kSampleSeed);
+  while (all.size() < kSamples) all.push_back(sampler.next());
+  return all;
+}
+
+bool has_nvrtc() {
+  try {
+    runtime::Compiler::get();
+    return true;
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::unsupported);
+    MESSAGE("no NVRTC here: " << std::string(error.what()));
+    return false;
+  }
+}
+
+Gradients run(const BackwardSample& sample, std::uint64_t seed) {
+  const Problem& p = sample.problem;
+  const codegen::KernelSpec spec = codegen::specialise(kArch, p, sample.config);
+  const auto program = Program::load(ptx_of(spec));
+  const std::unique_ptr<Machine> machine = Machine::create();
+  BackwardData data(*machine, p, sample.options);
+  data.reset();
+  for (const Report& report : launch_backward(*machine, *program, spec, p, data, seed, sample.config.backward.section))
+    CHECK_MESSAGE(report.clean(), report.text());
+  CHECK(data.damage() == "");
+  Gradients got = data.results();
+  const Gradients exact = gradients(p, data.inputs, data.forward, Rounding::none),
+                  rounded = gradients(p, data.inputs, data.forward, Rounding::element);
+  // Rounding as the kernels have to, and a little of float32's own, for gradients that cancel to nothing.
+  const auto close = [](const char* name, const Values& a, const Values& b, const Values& c) {
+    const double error = distance(a, b), usual = distance(c, b);
+    const double allowed = 1.5 * usual + 1e-5 * (norm(b) + std::sqrt(static_cast<double>(b.data.size())));
+    CHECK_MESSAGE(error <= allowed,
+                  name << ": error " << error << ", of rounding alone " << usual << ", norm " << norm(b));
+  };
+  close("dQ", got.q, exact.q, rounded.q);
+  close("dK", got.k, exact.k, rounded.k);
+  close("dV", got.v, exact.v, rounded.v);
+  return got;
+}
+
+Gradients check(const BackwardSample& sample, std::uint64_t seed) {
+  const std::string text =
+      fmt::format("{} | {} (sd {}{}{}, seed {})", to_string(sample.problem), codegen::to_string(sample.config),
+                  sample.options.sd, sample.options.gaps ? ", gaps" : "", sample.options.d_lse ? ", dLSE" : "", seed);
+  CAPTURE(text);
+  return run(sample, seed);
+}
+
+BackwardSample sample_of(const char* problem, const char* config) {
+  return {parse_problem(std::string("op=backward,") + problem),
+          codegen::parse_config(std::string("family=sm90_backward,") + config),
+          {}};
+}
+
+}  // namespace
+
+TEST_CASE("backward: the sample has every value of every tunable, and every kind of problem") {
+  const std::vector<BackwardSample> all = samples();
+  std::map<std::string, std::set<std::string>> values;
+  for (const BackwardSample& sample : all)
+    for (const auto& [key, value] :
+         parse_fields("spec", codegen::to_string(codegen::specialise(kArch, sample.problem, sample.config))))
+      values[key].insert(value);
+  CHECK(values["block_m"].size() == 8);
+  CHECK(values["edge"].size() == 3);
+  CHECK(values["ds_stages"].size() == 3);
+  CHECK(values["registers"].size() == 3);
+  CHECK(values["head_dim"].size() >= 14);
+  for (const char* key : {"q_stages", "do_stages"}) CHECK_MESSAGE(values[key].size() == 3, key);
+  for (const char* key :
+       {"dtype", "causal", "deterministic", "split", "lag", "ping_pong", "late_fences", "prefetch", "dq"})
+    CHECK_MESSAGE(values[key].size() == 2, key);
+  const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
+  CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));
+  CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_q == 0; }));
+  CHECK(some([](const BackwardSample& s) { return s.problem.causal && s.problem.seqlen_q > s.problem.seqlen_k; }));
+  CHECK(some([](const BackwardSample& s) { return s.problem.heads > s.problem.heads_kv; }));
+  CHECK(some([](const BackwardSample& s) { return s.problem.head_dim < s.problem.head_dim_v; }));
+  CHECK(some([](const BackwardSample& s) { return s.problem.head_dim > s.problem.head_dim_v; }));
+}
+
+TEST_CASE("backward: right, and nothing found") {
+  if (!has_nvrtc()) return;
+  std::size_t index = 1, share = 1;
+  if (const char* text = std::getenv("ATTUNE_EMU_SHARD")) REQUIRE(std::sscanf(text, "%zu/%zu", &index, &share) == 2);
+  const std::vector<BackwardSample> all = samples();
+  for (std::size_t i = index - 1; i < all.size(); i += share) check(all[i], i);
+}
+
+TEST_CASE("backward: deterministic kernels give the same bits in every order of threads") {
+  if (!has_nvrtc()) return;
+  const BackwardSample sample =
+      sample_of("head_dim=64,heads=2,heads_kv=1,seqlen_q=150,seqlen_k=300,causal=1,deterministic=1",
+                "lag=1,ping_pong=1,late_fences=1,section=1");
+  const Gradients first = check(sample, 0);
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Gradients other = check(sample, seed);
+    CHECK(first.q.data == other.q.data);
+    CHECK(first.k.data == other.k.data);
+    CHECK(first.v.data == other.v.data);
+  }
+}
+
+TEST_CASE("backward: one case from the environment") {
+  const char *problem = std::getenv("ATTUNE_EMU_PROBLEM"), *config = std::getenv("ATTUNE_EMU_CONFIG");
+  if (problem == nullptr || config == nullptr) return;
+  check(sample_of(problem, config), 0);
+}
+
+}  // namespace attune::emulator
