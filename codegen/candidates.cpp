@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
+#include "codegen/backward/space.h"
 #include "codegen/default_table.h"
 #include "codegen/schedule.h"
 #include "codegen/space.h"
@@ -89,9 +89,18 @@ bool dominated(const Config& c) {
   return c.diagonal == Diagonal::masked && sharper;
 }
 
+// What close relatives share.
+std::string tile_of(const Config& c) {
+  if (c.family == Family::sm90_backward)
+    return fmt::format("{} {} {} {}", c.backward.block_m, static_cast<int>(c.backward.split), c.backward.lag,
+                       c.backward.registers);
+  return fmt::format("{} {} {}", c.consumers, c.block_n, static_cast<int>(c.q));
+}
+
 }  // namespace
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
+  if (config.family == Family::sm90_backward) return backward::launch_variants(p, config);
   std::vector<Config> all{config};
   if (config.family != Family::sm90 || config.grid == Grid::plain) return all;
   const auto add = [&](int workers, int section) {
@@ -111,7 +120,7 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Co
 }
 
 std::vector<Config> candidates(const Arch& arch, const Problem& p) {
-  if (p.op == Op::backward) return {};
+  if (p.op == Op::backward) return backward::candidates(arch, p);
   const int head_dim = std::max(p.head_dim, p.head_dim_v);
   std::vector<Config> all;
   std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
@@ -158,12 +167,12 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   std::sort(order.begin(), order.end());
   std::vector<Config> chosen = tabled_configs(arch, p);
   // What keeps one config from building cleanly usually keeps its closest relatives, too.
-  std::map<std::tuple<int, int, QSource>, int> relatives;
+  std::map<std::string, int> relatives;
   for (const auto& [seconds, i] : order) {
     if (chosen.size() == kGuesses) break;
     const Config& c = all[i];
     if (std::find(chosen.begin(), chosen.end(), c) != chosen.end()) continue;
-    if (relatives[{c.consumers, c.block_n, c.q}]++ < kRelatives) chosen.push_back(c);
+    if (relatives[tile_of(c)]++ < kRelatives) chosen.push_back(c);
   }
   if (chosen.empty())
     chosen.push_back(Config{.family = p.op == Op::forward ? Family::reference : Family::reference_backward});

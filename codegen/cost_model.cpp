@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "codegen/backward/space.h"
 #include "codegen/layout.h"
 #include "codegen/space.h"
 
@@ -37,6 +38,7 @@ double instructions_per_score(const Config& c) { return c.softmax == Softmax::ex
 }  // namespace
 
 CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
+  if (c.family == Family::sm90_backward) return backward::estimate(arch, p, c);
   CostEstimate e;
   if (is_reference(c.family)) {
     e.total = flops(p) / 1e12;  // no better than a teraflop a second

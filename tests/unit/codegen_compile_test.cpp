@@ -41,7 +41,14 @@ TEST_CASE("emitted kernels of every schedule compile without spills and serialis
              "softmax=first_max,order=pv_qk,consumers=3,q_buffers=2,q_ahead=1,o=own,boundary=overlapped"},
         Case{"head_dim=256,heads=8", "softmax=zero,order=pv_qk,block_n=64"},
         Case{"dtype=fp16,head_dim=72,head_dim_v=136,heads=8,seqlen_q=100",
-             "softmax=exact,order=qk_pv,block_n=64,o=own"}}) {
+             "softmax=exact,order=qk_pv,block_n=64,o=own"},
+        Case{"op=backward,head_dim=128,heads=16", "family=sm90_backward"},
+        Case{"op=backward,head_dim=128,heads=16,causal=1",
+             "family=sm90_backward,block_m=80,lag=1,ping_pong=1,late_fences=1,prefetch=1"},
+        Case{"op=backward,head_dim=64,heads=32,causal=1",
+             "family=sm90_backward,block_m=128,lag=1,ping_pong=1,late_fences=1,registers=224"},
+        Case{"op=backward,head_dim=256,heads=8,deterministic=1",
+             "family=sm90_backward,split=columns,q_stages=1,do_stages=1,ds_stages=1"}}) {
     CAPTURE(std::string(c.problem));
     CAPTURE(std::string(c.config));
     const KernelSpec spec = specialise(kArch, parse_problem(c.problem), parse_config(c.config));

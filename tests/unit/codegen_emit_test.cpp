@@ -29,6 +29,10 @@ constexpr Golden kGoldens[] = {
      "softmax=first_max,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed"},
     {"forward_fp16_d80_exact.cu", "dtype=fp16,head_dim=80,heads=8,seqlen_q=1000", "softmax=exact,order=qk_pv"},
     {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
+    {"backward_d128_causal_lagging.cu", "op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
+     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1"},
+    {"backward_fp16_d256_deterministic.cu", "op=backward,dtype=fp16,head_dim=256,heads=8,seqlen_q=1000,deterministic=1",
+     "family=sm90_backward,split=columns,q_stages=1,do_stages=1,ds_stages=1"},
     {"reference_backward_d64.cu", "op=backward,head_dim=64,heads=8", "family=reference_backward"},
 };
 
@@ -73,7 +77,8 @@ TEST_CASE("the same spec gives the same bytes, and another spec gives others") {
 }
 
 TEST_CASE("source includes nothing and names no path") {
-  for (const char* text : {"head_dim=128,heads=16", "head_dim=256,heads=8,causal=1", "head_dim=72,head_dim_v=136"}) {
+  for (const char* text : {"head_dim=128,heads=16", "head_dim=256,heads=8,causal=1", "head_dim=72,head_dim_v=136",
+                           "op=backward,head_dim=128,heads=16,causal=1", "op=backward,head_dim=256,heads=8"}) {
     const Problem p = parse_problem(text);
     const std::string source = emit(specialise(kArch, p, default_config(kArch, p))).source;
     CHECK(source.find("#include") == std::string::npos);

@@ -85,8 +85,9 @@ TEST_CASE("flops count what a mask leaves") {
 
 TEST_CASE("every candidate's text is parsed back to the same config") {
   const Arch arch = parse_arch("sm_90a");
-  for (const char* text :
-       {"head_dim=128,heads=8", "head_dim=64,heads=8,causal=1", "head_dim=256,heads=2,seqlen_q=1000"}) {
+  for (const char* text : {"head_dim=128,heads=8", "head_dim=64,heads=8,causal=1", "head_dim=256,heads=2,seqlen_q=1000",
+                           "op=backward,head_dim=128,heads=8,causal=1",
+                           "op=backward,head_dim=256,heads=2,seqlen_q=1000,deterministic=1"}) {
     const Problem p = parse_problem(text);
     for (const Config& c : candidates(arch, p)) {
       REQUIRE(parse_config(to_string(c)) == c);
@@ -125,7 +126,7 @@ TEST_CASE("a family has its own keys and its own operation") {
   CHECK(serves(spec, backward));
   CHECK(!serves(spec, forward));
   CHECK(!serves(specialise(arch, parse_problem("op=backward,heads=8"), c), backward));
-  CHECK(default_config(arch, backward).family == Family::reference_backward);
+  CHECK(default_config(arch, backward).family == Family::sm90_backward);
 }
 
 TEST_CASE("the launch part is not in the kernel's identity") {

@@ -1,0 +1,73 @@
+// Which backward configs are worth trying for a problem. Axes first, rules after.
+#include <algorithm>
+
+#include "codegen/backward/space.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+std::vector<int> block_ms(const Problem& p) {
+  if (std::max(p.head_dim, p.head_dim_v) <= 64) return {64, 96, 128};
+  return {64, 80};
+}
+
+struct Order {
+  bool lag, ping_pong, late_fences, prefetch;
+  int ds_stages;
+};
+constexpr Order kOrders[] = {
+    {false, false, false, false, 2}, {false, false, false, false, 1}, {false, false, true, false, 2},
+    {false, false, false, true, 2},  {true, true, false, false, 2},   {true, true, true, false, 2},
+    {true, true, true, false, 3},    {true, true, true, true, 2},     {true, true, true, true, 3},
+};
+
+struct Stages {
+  int q, d_o;
+};
+// Deeper ones first: a shallower one is of use only where these do not fit.
+constexpr Stages kStages[] = {{2, 2}, {2, 1}, {1, 1}};
+
+}  // namespace
+
+std::vector<Config> candidates(const Arch& arch, const Problem& p) {
+  std::vector<Config> all;
+  const auto fits = [&](const Config& c) { return !backward::violates(arch, specialise(arch, p, c)); };
+  for (Split split : {Split::rows, Split::columns})
+    for (int block_m : block_ms(p))
+      for (const Order& order : kOrders)
+        for (DqPath dq : {DqPath::bulk, DqPath::direct})
+          for (int registers : {240, 224})
+            for (const Stages& stages : kStages) {
+              Config c{.family = Family::sm90_backward};
+              c.backward = {.block_m = block_m,
+                            .split = split,
+                            .q_stages = stages.q,
+                            .do_stages = stages.d_o,
+                            .ds_stages = order.ds_stages,
+                            .lag = order.lag,
+                            .ping_pong = order.ping_pong,
+                            .late_fences = order.late_fences,
+                            .prefetch = order.prefetch,
+                            .dq = dq,
+                            .registers = registers};
+              if (!fits(c)) continue;
+              all.push_back(c);
+              break;
+            }
+  return all;
+}
+
+std::vector<Config> launch_variants(const Problem& p, const Config& config) {
+  std::vector<Config> all{config};
+  const std::int64_t pairs = p.batch * p.heads_kv, usual = std::min<std::int64_t>(default_section(p), pairs);
+  const auto add = [&](std::int64_t section) {
+    if (section == usual) return;
+    all.push_back(config);
+    all.back().backward.section = static_cast<int>(section);
+  };
+  for (std::int64_t section = 1; section < pairs && section <= 64; section *= 2) add(section);
+  add(pairs);
+  return all;
+}
+
+}  // namespace attune::codegen::backward

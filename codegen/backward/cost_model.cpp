@@ -1,0 +1,96 @@
+// Time of a backward pass from counts: clocks that each unit of an SM is busy in a step, and how much of that a
+// schedule hides.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "codegen/backward/layout.h"
+#include "codegen/backward/space.h"
+
+namespace attune::codegen::backward {
+namespace {
+
+// Rates an SM and clock (Hopper): bf16 FLOP, exponentials, bytes of shared memory, lanes of issue, bytes of L2.
+constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
+constexpr double kLaunchSeconds = 3 * 4e-6;
+// Bytes of dQ a clock that warps add from registers while they do nothing else.
+constexpr double kDirect = 40;
+// Clocks a block of keys costs beside its steps: K and V come, the pipeline fills, dK and dV leave.
+constexpr double kBlockClocks = 10500;
+// Instructions a score costs a thread beside its exponential.
+constexpr double kInstructions = 9;
+
+// Bytes of shared memory that a step reads and writes.
+double shared_bytes(const KernelSpec& s, const Layout& l) {
+  const Tunables& t = s.config.backward;
+  const double m = t.block_m, d = 64 * l.qk_chunks, dv = 64 * l.v_chunks, dims = s.head_dim + s.head_dim_v;
+  const bool rows = t.split == Split::rows;
+  // S and dP: each warpgroup its keys and queries.
+  double bytes = kConsumers * 2 * (rows ? 64 + m : 64 + m / 2) * (d + dv);
+  // dV and dK: right operands, and left ones that are not in registers.
+  bytes += rows ? kConsumers * 2 * m * dims : 2 * m * dims + kConsumers * 2 * 2 * 64 * m;
+  // dQ: each warpgroup dS and K.
+  for (const DqPart& part : l.dq) bytes += 2.0 * t.block_n() * (64 + part.width);
+  bytes += l.ds_bytes * (rows ? 1.0 : 2.0) + 2 * m * dims;
+  if (t.dq == DqPath::bulk) bytes += 2 * 4.0 * l.dq_floats();
+  return bytes + 4 * 2 * 32 * 8 * (m / 8);  // LSE and delta, by every warp
+}
+
+// Share of the elementwise part that stays visible; from measured clocks a step.
+double exposed_share(const Tunables& t, int head_dim) {
+  double share = t.lag ? 0.55 : 0.65;
+  if (t.late_fences) share -= 0.05;
+  if (t.prefetch) share += head_dim > 64 ? -0.03 : 0.05;
+  return head_dim <= 64 ? share + 0.3 : share;
+}
+
+}  // namespace
+
+CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) {
+  CostEstimate e;
+  const KernelSpec spec = specialise(arch, p, config);
+  const Tunables& t = config.backward;
+  const Layout l = layout_of(spec);
+  const double m = t.block_m, n = t.block_n(), rows = static_cast<double>(p.seqlen_q),
+               keys = static_cast<double>(p.seqlen_k);
+  const double tiles_m = std::ceil(rows / m), tiles_n = std::ceil(keys / n);
+  const double blocks = tiles_n * p.heads_kv * static_cast<double>(p.batch);
+  // Mean query tiles of a block of keys: a causal block is seen by the rows below its diagonal.
+  double steps_of_block = tiles_m;
+  if (p.causal && rows > 0 && keys > 0) {
+    const double visible = rows <= keys ? rows * (keys - rows / 2) : keys * keys / 2;
+    steps_of_block = std::min(tiles_m, visible / keys / m + (n + m) / (2 * m));
+  }
+  steps_of_block *= static_cast<double>(p.heads) / p.heads_kv;
+  // Whole blocks an SM; causal ones differ in length, the longest go first and the rest fills in.
+  const double mean = blocks / arch.sms;
+  const double per_sm = p.causal ? std::max(1.0, mean + 0.4) : std::ceil(mean);
+  const double clock = arch.clock_ghz * 1e9, steps = per_sm * steps_of_block;
+  const double qk = 16 * std::ceil(p.head_dim / 16.0), v = 16 * std::ceil(p.head_dim_v / 16.0);
+  e.tensor = steps * 2 * m * n * (qk + v + p.head_dim + p.head_dim_v + l.dq_floats() / m) / kTensor / clock;
+  e.exponential = steps * m * n / kExponential / clock;
+  e.shared_memory = steps * shared_bytes(spec, l) / kShared / clock;
+  e.l2 = steps * (2 * m * (p.head_dim + p.head_dim_v) + 4.0 * l.dq_floats()) / kL2 / clock;
+  const double q_heads = static_cast<double>(p.batch) * p.heads * rows;
+  const double kv_heads = static_cast<double>(p.batch) * p.heads_kv * keys;
+  const double dims = p.head_dim + p.head_dim_v, sums = l.dq_floats() / m * 4;
+  // Prepare: O, dO, sums; main: all inputs, dK, dV; finish: sums, dQ.
+  e.hbm = (q_heads * (4.0 * p.head_dim_v + sums) + (q_heads + 2 * kv_heads) * 2 * dims +
+           q_heads * (sums + 2.0 * p.head_dim)) /
+          arch.hbm_bytes_per_second;
+  e.launch = kLaunchSeconds;
+  const double elementwise = std::max(e.exponential, steps * m * n * kInstructions / kIssue / clock);
+  const std::array<std::pair<double, const char*>, 4> limits{
+      {{e.tensor, "tensor"}, {e.shared_memory, "shared memory"}, {elementwise, "exponential"}, {e.l2, "L2"}}};
+  const auto largest = *std::ranges::max_element(limits);
+  e.limit = largest.second;
+  double direct = 0;  // additions from registers hold up the warps that issue them
+  if (t.dq == DqPath::direct) direct = steps * 4.0 * l.dq_floats() / kDirect / clock;
+  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + per_sm * kBlockClocks / clock +
+            e.hbm + e.launch;
+  if (p.deterministic) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
+  return e;
+}
+
+}  // namespace attune::codegen::backward

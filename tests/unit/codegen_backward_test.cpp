@@ -1,0 +1,149 @@
+// The backward pass's space, schedules, layout and workspace.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "codegen/backward/layout.h"
+#include "codegen/backward/params.h"
+#include "codegen/backward/schedule.h"
+#include "codegen/space.h"
+
+using namespace attune;
+using namespace attune::codegen;
+using backward::Action;
+using backward::Product;
+
+namespace {
+
+const Arch kArch = parse_arch("sm_90a");
+
+Config config(const std::string& text) { return parse_config("family=sm90_backward," + text); }
+
+std::string reason(const char* problem, const char* text) {
+  const KernelSpec spec = specialise(kArch, parse_problem(std::string("op=backward,") + problem), config(text));
+  return violates(kArch, spec).value_or("fits");
+}
+
+}  // namespace
+
+TEST_CASE("backward: every head dim has candidates, all distinct, each of which serves") {
+  for (int d = 8; d <= 256; d += 8)
+    for (const bool deterministic : {false, true}) {
+      Problem p{.op = Op::backward, .head_dim = d, .head_dim_v = d, .heads = 4, .heads_kv = 2};
+      p.causal = d % 16 == 0;
+      p.seqlen_q = 333;
+      p.seqlen_k = 777;
+      p.deterministic = deterministic;
+      CAPTURE(d);
+      const std::vector<Config> all = candidates(kArch, p);
+      std::set<std::string> texts;
+      for (const Config& c : all) {
+        texts.insert(to_string(c));
+        REQUIRE(serves(specialise(kArch, p, c), p));
+      }
+      CHECK(texts.size() == all.size());
+      CHECK(default_config(kArch, p).family == Family::sm90_backward);
+    }
+  for (const auto& [dim, dim_v] : {std::pair{64, 256}, {256, 8}, {192, 128}}) {
+    const Problem p{.op = Op::backward, .head_dim = dim, .head_dim_v = dim_v, .heads = 4, .heads_kv = 2};
+    CHECK(default_config(kArch, p).family == Family::sm90_backward);
+  }
+}
+
+TEST_CASE("backward: a rule that is broken is named") {
+  CHECK(reason("head_dim=128", "block_m=64") == "fits");
+  CHECK(reason("head_dim=128", "block_m=24").starts_with("block_m: 24 is not a multiple of 16"));
+  CHECK(reason("head_dim=256", "block_m=80").starts_with("block_m: 80 above head dim 128"));
+  CHECK(reason("head_dim=64", "split=columns,block_m=128").starts_with("block_m: 128 with split = columns"));
+  CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
+  CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
+  CHECK(reason("head_dim=64", "ds_stages=3").starts_with("ds_stages: more than 2"));
+  CHECK(reason("head_dim=256", "split=columns").starts_with("shared memory: "));
+  CHECK(reason("head_dim=256", "block_m=64,q_stages=1,do_stages=1").starts_with("shared memory: "));
+  CHECK(reason("head_dim=128", "block_m=128,q_stages=1,do_stages=1,ds_stages=1,dq=direct").starts_with("registers: "));
+  CHECK(reason("head_dim=64,deterministic=1", "dq=direct").starts_with("dq: direct additions"));
+}
+
+TEST_CASE("backward: wait counts follow from the order of issue") {
+  const auto waits = [](const std::vector<backward::Line>& lines) {
+    std::vector<int> pending;
+    for (const backward::Line& line : lines)
+      if (line.action.kind == Action::Kind::wait) pending.push_back(line.pending);
+    return pending;
+  };
+  const backward::Program meeting = lower(backward::schedule_for({}));
+  CHECK(waits(meeting.block) == std::vector<int>{1, 0, 1, 0});
+  CHECK_FALSE(meeting.primed);
+  CHECK(meeting.drain.empty());
+  const backward::Program lagging =
+      lower(backward::schedule_for({.lag = true, .ping_pong = true, .late_fences = true, .prefetch = true}));
+  CHECK(waits(lagging.block) == std::vector<int>{1, 0, 1, 0});
+  CHECK(waits(lagging.drain) == std::vector<int>{0});
+  CHECK(lagging.primed);
+  // dQ of the last tile, and two parts to be published: the one before it only if there is one.
+  std::vector<int> published;
+  for (const backward::Line& line : lagging.drain)
+    if (line.action.kind == Action::Kind::publish_dq) published.push_back(line.least_steps);
+  CHECK(published == std::vector<int>{2, 0});
+}
+
+TEST_CASE("backward: dQ's parts cover its tile once") {
+  for (const char* text :
+       {"head_dim=40", "head_dim=64", "head_dim=72", "head_dim=128", "head_dim=136", "head_dim=200", "head_dim=256"}) {
+    const Problem p = parse_problem(std::string("op=backward,heads=2,") + text);
+    for (const Config& c : candidates(kArch, p)) {
+      const backward::Layout l = backward::layout_of(specialise(kArch, p, c));
+      std::vector<int> covered(static_cast<std::size_t>(c.backward.block_m * 64 * l.qk_chunks), 0);
+      for (const backward::DqPart& part : l.dq)
+        for (int i = 0; i < 64 * part.width; i++) {
+          const int along = i / 64, across = i % 64;
+          const int row = part.row + (l.transposed_dq ? along : across);
+          const int column = part.column + (l.transposed_dq ? across : along);
+          REQUIRE(row < c.backward.block_m);
+          covered[static_cast<std::size_t>(row * 64 * l.qk_chunks + column)]++;
+        }
+      for (int row = 0; row < c.backward.block_m; row++)
+        for (int column = 0; column < p.head_dim; column++)
+          REQUIRE(covered[static_cast<std::size_t>(row * 64 * l.qk_chunks + column)] == 1);
+    }
+  }
+}
+
+TEST_CASE("backward: the workspace is linear in the queries and its parts do not overlap") {
+  Problem p = parse_problem("op=backward,head_dim=128,heads=6,heads_kv=2,batch=3,seqlen_q=1000,deterministic=1");
+  const KernelSpec spec = specialise(kArch, p, config("block_m=80"));
+  const BackwardWorkspace w = backward_workspace(spec, p);
+  const std::size_t tiles = 13 * 6 * 3;
+  CHECK(w.deltas_at >= w.shifts_at + tiles * 80 * 4);
+  CHECK(w.dq_sums_at >= w.deltas_at + tiles * 80 * 4);
+  CHECK(w.turns_at >= w.dq_sums_at + tiles * 80 * 128 * 4);
+  CHECK(w.ticket_at >= w.turns_at + tiles * 4);
+  CHECK(w.bytes >= w.ticket_at + 4);
+  p.seqlen_q *= 100;
+  CHECK(backward_workspace(spec, p).bytes < 101 * w.bytes);
+  p.seqlen_q = 0;
+  CHECK(backward_workspace(spec, p).dq_sums_at == 0);
+}
+
+TEST_CASE("backward: the cost model orders what is plainly ordered") {
+  const Problem p = parse_problem("op=backward,head_dim=128,heads=16,batch=4,seqlen_q=4096");
+  const auto total = [&](const std::string& text) { return estimate(kArch, p, config(text)).total; };
+  const std::string lagging = "lag=1,ping_pong=1,late_fences=1";
+  CHECK(total(lagging + ",prefetch=1") < total(""));
+  CHECK(total("") < total("dq=direct"));
+  CHECK(total("") < total("split=columns"));
+  Problem twice = p;
+  twice.batch *= 2;
+  const double once = estimate(kArch, p, config("")).total;
+  CHECK(estimate(kArch, twice, config("")).total == doctest::Approx(2 * once).epsilon(0.1));
+  Problem causal = p;
+  causal.causal = true;
+  CHECK(estimate(kArch, causal, config("")).total < 0.65 * once);
+  Problem in_order = p;
+  in_order.deterministic = true;
+  CHECK(estimate(kArch, in_order, config("")).total > once);
+}
