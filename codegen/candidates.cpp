@@ -100,7 +100,7 @@ std::string tile_of(const Config& c) {
 }  // namespace
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
-  if (config.family == Family::sm90_backward) return backward::launch_variants(p, config);
+  if (config.family == Family::sm90_backward) return backward::launch_variants(arch, p, config);
   std::vector<Config> all{config};
   if (config.family != Family::sm90 || config.grid == Grid::plain) return all;
   const auto add = [&](int workers, int section) {

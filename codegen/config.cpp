@@ -58,13 +58,14 @@ std::string to_string(const Config& config) {
     fields.emplace_back("workers", std::to_string(config.workers));
     fields.emplace_back("section", std::to_string(config.section));
   } else if (config.family == Family::sm90_backward) {
+    fields.emplace_back("workers", std::to_string(config.backward.workers));
     fields.emplace_back("section", std::to_string(config.backward.section));
   }
   return join_fields(fields);
 }
 
 Config without_launch_part(Config config) {
-  config.workers = config.section = config.backward.section = 0;
+  config.workers = config.section = config.backward.workers = config.backward.section = 0;
   return config;
 }
 

@@ -21,6 +21,18 @@ constexpr Order kOrders[] = {
     {true, true, true, false, 3},    {true, true, true, true, 2},     {true, true, true, true, 3},
 };
 
+// How dQ leaves, how blocks of keys are handed out, and what registers that takes: a persistent producer has more to
+// remember.
+struct Grid {
+  DqPath dq;
+  bool persistent;
+  int registers;
+};
+constexpr Grid kGrids[] = {
+    {DqPath::bulk, false, 240}, {DqPath::bulk, false, 224},   {DqPath::bulk, true, 232},
+    {DqPath::bulk, true, 224},  {DqPath::direct, false, 240},
+};
+
 struct Stages {
   int q, d_o;
 };
@@ -32,32 +44,38 @@ constexpr Stages kStages[] = {{2, 2}, {2, 1}, {1, 1}};
 std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   std::vector<Config> all;
   const auto fits = [&](const Config& c) { return !backward::violates(arch, specialise(arch, p, c)); };
+  const auto consider = [&](Tunables t) {
+    for (const Stages& stages : kStages) {
+      t.q_stages = stages.q;
+      t.do_stages = stages.d_o;
+      Config c{.family = Family::sm90_backward};
+      c.backward = t;
+      if (!fits(c)) continue;
+      all.push_back(c);
+      return;
+    }
+  };
   for (Split split : {Split::rows, Split::columns})
     for (int block_m : block_ms(p))
       for (const Order& order : kOrders)
-        for (DqPath dq : {DqPath::bulk, DqPath::direct})
-          for (int registers : {240, 224})
-            for (const Stages& stages : kStages) {
-              Config c{.family = Family::sm90_backward};
-              c.backward = {.block_m = block_m,
-                            .split = split,
-                            .q_stages = stages.q,
-                            .do_stages = stages.d_o,
-                            .ds_stages = order.ds_stages,
-                            .lag = order.lag,
-                            .ping_pong = order.ping_pong,
-                            .late_fences = order.late_fences,
-                            .prefetch = order.prefetch,
-                            .dq = dq,
-                            .registers = registers};
-              if (!fits(c)) continue;
-              all.push_back(c);
-              break;
-            }
+        for (const Grid& grid : kGrids)
+          for (bool v_in_registers : {false, true})
+            if (!v_in_registers || (order.ping_pong && p.head_dim_v <= 64))
+              consider({.block_m = block_m,
+                        .split = split,
+                        .ds_stages = order.ds_stages,
+                        .lag = order.lag,
+                        .ping_pong = order.ping_pong,
+                        .late_fences = order.late_fences,
+                        .prefetch = order.prefetch,
+                        .v_in_registers = v_in_registers,
+                        .dq = grid.dq,
+                        .persistent = grid.persistent,
+                        .registers = grid.registers});
   return all;
 }
 
-std::vector<Config> launch_variants(const Problem& p, const Config& config) {
+std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
   std::vector<Config> all{config};
   const std::int64_t pairs = p.batch * p.heads_kv, usual = std::min<std::int64_t>(default_section(p), pairs);
   const auto add = [&](std::int64_t section) {
@@ -65,6 +83,10 @@ std::vector<Config> launch_variants(const Problem& p, const Config& config) {
     all.push_back(config);
     all.back().backward.section = static_cast<int>(section);
   };
+  if (config.backward.persistent) {  // a few idle SMs can leave the others a higher clock or an even last wave
+    all.push_back(config);
+    all.back().backward.workers = arch.sms - arch.sms % 8;
+  }
   for (std::int64_t section = 1; section < pairs && section <= 64; section *= 2) add(section);
   add(pairs);
   return all;

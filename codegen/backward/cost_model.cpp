@@ -28,6 +28,7 @@ double shared_bytes(const KernelSpec& s, const Layout& l) {
   const bool rows = t.split == Split::rows;
   // S and dP: each warpgroup its keys and queries.
   double bytes = kConsumers * 2 * (rows ? 64 + m : 64 + m / 2) * (d + dv);
+  if (t.v_in_registers) bytes -= kConsumers * 2 * 64 * dv;
   // dV and dK: right operands, and left ones that are not in registers.
   bytes += rows ? kConsumers * 2 * m * dims : 2 * m * dims + kConsumers * 2 * 2 * 64 * m;
   // dQ: each warpgroup dS and K.
@@ -64,7 +65,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   }
   steps_of_block *= static_cast<double>(p.heads) / p.heads_kv;
   // Whole blocks an SM; causal ones differ in length, the longest go first and the rest fills in.
-  const double mean = blocks / arch.sms;
+  const double mean = blocks / (t.persistent && t.workers > 0 ? t.workers : arch.sms);
   const double per_sm = p.causal ? std::max(1.0, mean + 0.4) : std::ceil(mean);
   const double clock = arch.clock_ghz * 1e9, steps = per_sm * steps_of_block;
   const double qk = 16 * std::ceil(p.head_dim / 16.0), v = 16 * std::ceil(p.head_dim_v / 16.0);
@@ -87,7 +88,9 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   e.limit = largest.second;
   double direct = 0;  // additions from registers hold up the warps that issue them
   if (t.dq == DqPath::direct) direct = steps * 4.0 * l.dq_floats() / kDirect / clock;
-  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + per_sm * kBlockClocks / clock +
+  // The next block's K and V come while this one ends.
+  const double block_clocks = t.persistent ? 0.7 * kBlockClocks : kBlockClocks;
+  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + per_sm * block_clocks / clock +
             e.hbm + e.launch;
   if (p.deterministic) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
   return e;

@@ -13,7 +13,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
            problem_words(spec), t.block_m, t.block_n(), t.split == Split::rows ? "row" : "column", t.q_stages,
            t.do_stages, t.ds_stages, t.lag ? "dQ one step late" : "one barrier a step",
            t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
-           t.dq == DqPath::bulk ? "by bulk copies" : "from registers", spec.deterministic ? " in order" : "");
+           t.dq == DqPath::bulk ? "by bulk copies" : "from registers",
+           fmt::format("{}{}", spec.deterministic ? " in order" : "", t.persistent ? ", persistent" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -44,7 +45,13 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
   out.line("constexpr uint32_t kQFull = kVFull + 8, kQEmpty = kQFull + 8 * kQStages;");
   out.line("constexpr uint32_t kDoFull = kQEmpty + 8 * kQStages, kDoEmpty = kDoFull + 8 * kDoStages;");
   out.line("constexpr uint32_t kDsFull = kDoEmpty + 8 * kDoStages, kDsEmpty = kDsFull + 8 * kDsStages;");
-  if (spec.deterministic) out.line("constexpr uint32_t kTicket = kDsEmpty + 8 * kDsStages;");
+  if (t.persistent) {
+    out.line("constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + 8;");
+    out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
+  }
+  if (t.persistent || spec.deterministic)
+    out.line("constexpr uint32_t kItems = {};  // {} from the producer", l.items_at,
+             t.persistent ? "two blocks of keys" : "a block of keys");
   out.line("");
 }
 
@@ -60,6 +67,13 @@ void emit_barriers(Writer& out, const Tunables& t) {
   ring("kQStages", "Q", "1");
   ring("kDoStages", "Do", "1");
   if (t.lag) ring("kDsStages", "Ds", "8");
+  if (!t.persistent) return;
+  out.line("mbarrier_init(shared + kKEmpty, 8);");
+  out.line("mbarrier_init(shared + kVEmpty, 8);");
+  out.open("for (int i = 0; i < 2; i++) {");
+  out.line("mbarrier_init(shared + kItemFull + 8 * i, 1);");
+  out.line("mbarrier_init(shared + kItemEmpty + 8 * i, 9);  // the consumers' warps and the one that adds dQ");
+  out.close();
 }
 
 void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
@@ -84,26 +98,29 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.open("if (threadIdx.x == 0) {");
   emit_barriers(out, t);
   out.line("fence_mbarrier_init();");
-  if (spec.deterministic)
-    out.line("st_shared(shared + kTicket, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
+  if (spec.deterministic && !t.persistent)
+    out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
   out.close();
   out.line("__syncthreads();");
-  out.line("const KeyBlock block = {}({}, params);", block_at,
-           spec.deterministic ? "ld_shared(shared + kTicket)" : "blockIdx.x");
+  if (!t.persistent)
+    out.line("const KeyBlock block = {}({}, params);", block_at,
+             spec.deterministic ? "ld_shared(shared + kItems)" : "blockIdx.x");
+  const char* const block = t.persistent ? "" : ", block";
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", t.producer_registers());
   out.line("const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);");
-  out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared, block);");
-  if (t.dq == DqPath::bulk) out.line("if (warp == 1) add_dq_tiles(params, shared, block);");
+  out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared{});", block);
+  if (t.dq == DqPath::bulk)
+    out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", t.registers);
   if (consumers_are_alike(spec)) {
-    out.line("consume(&map_dk, &map_dv, params, shared, block, warpgroup - 1);");
+    out.line("consume(&map_dk, &map_dv, params, shared{}, warpgroup - 1);", block);
   } else {
     out.open("if (warpgroup == 1) {");
-    out.line("consume_0(&map_dk, &map_dv, params, shared, block);");
+    out.line("consume_0(&map_dk, &map_dv, params, shared{});", block);
     out.reopen("} else {");
-    out.line("consume_1(&map_dk, &map_dv, params, shared, block);");
+    out.line("consume_1(&map_dk, &map_dv, params, shared{});", block);
     out.close();
   }
   out.close();
@@ -136,7 +153,8 @@ EmittedKernel emit(const KernelSpec& spec) {
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh",
                                  "backward/finish.cuh"};
-  if (spec.deterministic) parts.insert(parts.end(), {"ptx/turn.cuh", "ptx/shared_word.cuh"});
+  if (spec.deterministic) parts.push_back("ptx/turn.cuh");
+  if (spec.deterministic || spec.config.backward.persistent) parts.push_back("ptx/shared_word.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   emit_plan(out, spec);
@@ -144,8 +162,8 @@ EmittedKernel emit(const KernelSpec& spec) {
   backward::emit_producer(out, spec);
   emit_consumers(out, spec);
   emit_side(out, kernel.shape.before.front(),
-            fmt::format("prepare_tile<{}, {}, kBlockM, kDqFloats, {}>(params);", element_name(spec.dtype),
-                        spec.head_dim_v, spec.deterministic));
+            fmt::format("prepare_tile<{}, {}, kBlockM, kDqFloats, {}, {}>(params);", element_name(spec.dtype),
+                        spec.head_dim_v, spec.deterministic, spec.deterministic || spec.config.backward.persistent));
   emit_side(out, kernel.shape.after.front(),
             fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
                         part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));

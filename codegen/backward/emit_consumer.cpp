@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 
 #include "codegen/backward/emit_parts.h"
 #include "codegen/emit_parts.h"
@@ -26,10 +27,21 @@ class ConsumerPrinter {
               rows() ? "64 keys of the block" : "half of the queries' scores, then its columns of the gradients");
     out_.open(
         fmt::format("ATTUNE_DEVICE void consume{}(const TensorMap* map_dk, const TensorMap* map_dv, const "
-                    "BackwardParams& params,\n                           uint32_t shared, const KeyBlock& block{}) {{",
-                    both ? "" : fmt::format("_{}", warpgroup_), both ? ", int warpgroup" : ""));
+                    "BackwardParams& params,\n                           uint32_t shared{}{}) {{",
+                    both ? "" : fmt::format("_{}", warpgroup_), t_.persistent ? "" : ", const KeyBlock& block",
+                    both ? ", int warpgroup" : ""));
     state();
     if (program.primed) prime();
+    if (t_.persistent) {
+      out_.line("int slot = 0, phase_slot = 0, phase_keys = 0;");
+      out_.line("bool staged = false;  // dK and dV of the block before are leaving");
+      out_.line("#pragma unroll 1");
+      out_.open("while (true) {");
+      emit_take_item(out_);
+      out_.line("if (index < 0) break;");
+      out_.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec_.causal);
+    }
+    block_state();
     out_.line("// -- one query tile");
     out_.line("#pragma unroll 1");
     out_.open("for (int step = 0; step < block.steps; step++) {");
@@ -43,7 +55,13 @@ class ConsumerPrinter {
       segment(program.drain, Segment::drain);
       out_.close();
     }
-    epilogue();
+    if (t_.persistent) {
+      persistent_epilogue();
+      out_.close();
+      out_.line("if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
+    } else {
+      epilogue();
+    }
     out_.close();
     out_.line("");
   }
@@ -78,7 +96,7 @@ class ConsumerPrinter {
     if (dv_.count > 0) out_.line("float dv[{}];", dv_.count / 2);
     out_.line("// Left operands of S and dP, and the right ones: rows of queries.");
     descriptor("k_rows", "kSharedK", own_rows(), "16");
-    descriptor("v_rows", "kSharedV", own_rows(), "16");
+    if (!t_.v_in_registers) descriptor("v_rows", "kSharedV", own_rows(), "16");
     descriptor("q_rows", "kSharedQ", own_queries(), "16");
     descriptor("do_rows", "kSharedDo", own_queries(), "16");
     out_.line("// Right operands of dK and dV.");
@@ -103,23 +121,38 @@ class ConsumerPrinter {
     if (dq_.width > 0 && bulk())
       out_.line("const uint32_t dq_address = shared + kSharedDq{} + 16 * thread;",
                 by_warpgroup(0, 4 * layout_.dq_start(1)));
-    if (spec_.edge != Edge::none)
-      out_.line("const int key = block.n * kBlockN{} + warp * 16 + (lane >> 2);  // this thread's first row",
-                rows() ? by_warpgroup(0, 64) : "");
-    if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
-    if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
     if (spec_.causal)
       out_.line("const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset");
-    out_.line("int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0;");
+    out_.line("int stage_q = 0, phase_q = 0;{}", one_ring() ? "  // of dO, too" : "");
+    if (!one_ring()) out_.line("int stage_do = 0, phase_do = 0;");
     if (t_.ds_stages > 1) out_.line("int stage_ds = 0;");
     if (t_.lag) out_.line("int phase_ds = 1;");
-    out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
     if (t_.ping_pong) {
       out_.line("const int turn = 8 + {0}, next_turn = 9 - {0};", number());
       out_.line("if ({} == 1) barrier_arrive(8, 256);  // the first turn is the first warpgroup's", number());
     }
-    out_.line("mbarrier_wait(shared + kKFull, 0);");
-    out_.line("mbarrier_wait(shared + kVFull, 0);");
+  }
+
+  // What begins anew with each block of keys.
+  void block_state() {
+    const std::string key =
+        fmt::format("block.n * kBlockN{} + warp * 16 + (lane >> 2)", rows() ? by_warpgroup(0, 64) : "");
+    if (spec_.edge == Edge::length) out_.line("const int key = {};  // this thread's first row", key);
+    if (spec_.edge == Edge::diagonals) {
+      out_.line("// Distance of this thread's first key from the last one that its first query of tile 0 sees.");
+      out_.line("const int limit = {} - offset - (2 * (lane & 3){});", key,
+                rows() ? "" : by_warpgroup(0, t_.block_m / 2));
+    }
+    if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
+    if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
+    out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
+    out_.line("mbarrier_wait(shared + kKFull, {});", t_.persistent ? "phase_keys" : "0");
+    out_.line("mbarrier_wait(shared + kVFull, {});", t_.persistent ? "phase_keys" : "0");
+    if (t_.persistent) out_.line("phase_keys ^= 1;");
+    if (!t_.v_in_registers) return;
+    out_.line("uint32_t v[4 * kVSteps];");
+    out_.line("load_rows<kVSteps>(v, shared + kSharedV{}, kBlockN * 128, warp, lane);", own_rows());
+    if (t_.persistent) arrive("shared + kVEmpty");
   }
 
   // The first step finds the dS of a step before it, all zeros.
@@ -130,6 +163,10 @@ class ConsumerPrinter {
     arrive("shared + kDsFull");
     out_.line("stage_ds = 1;");
   }
+
+  // Rings of one size turn together.
+  bool one_ring() const { return t_.q_stages == t_.do_stages; }
+  const char* stage_do() const { return one_ring() ? "stage_q" : "stage_do"; }
 
   // The direct path needs the tile for its address, a causal mask for its rows.
   bool tracks_tile() const { return spec_.causal || !bulk(); }
@@ -211,6 +248,12 @@ class ConsumerPrinter {
                   t_.prefetch ? "statistics" : statistics_address(Buffer::d_o));
         out_.line("pack<{}>(s, p);", element());
         return;
+      case Kind::reclaim:
+        out_.open("if (step == 0 && staged) {");
+        out_.line("if (thread == 0) bulk_wait_group_read<0>();");
+        out_.line("barrier_sync(1, 256);");
+        out_.close();
+        return;
       case Kind::store:
         out_.line("store_transposed(ds, ds_address + {} * kDsBytes);", ds_stage(a));
         if (!rows())
@@ -232,14 +275,17 @@ class ConsumerPrinter {
 
   std::string statistics_address(Buffer buffer) const {
     return buffer == Buffer::q ? "lse_address + stage_q * kStatisticsBytes"
-                               : "delta_address + stage_do * kStatisticsBytes";
+                               : fmt::format("delta_address + {} * kStatisticsBytes", stage_do());
   }
 
   void await(const Action& a) {
     switch (a.buffer) {
       case Buffer::q: out_.line("mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);"); return;
-      case Buffer::d_o: out_.line("mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);"); return;
+      case Buffer::d_o:
+        out_.line("mbarrier_wait(shared + kDoFull + 8 * {}, {});", stage_do(), one_ring() ? "phase_q" : "phase_do");
+        return;
       case Buffer::ds: out_.line("mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);"); return;
+      case Buffer::v: return;  // the block has waited for it
     }
   }
 
@@ -247,10 +293,13 @@ class ConsumerPrinter {
     out_.line("wgmma_fence();");
     switch (a.product) {
       case Product::s: out_.line("issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));"); return;
-      case Product::dp: out_.line("issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_do * kDoBytes) >> 4));"); return;
+      case Product::dp:
+        out_.line("{} do_rows + (({} * kDoBytes) >> 4));",
+                  t_.v_in_registers ? "issue_dp(dp, v," : "issue_scores<kVSteps>(dp, v_rows,", stage_do());
+        return;
       case Product::dv:
-        out_.line("{}(dv, {}, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
-                  rows() ? "p" : fmt::format("p_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
+        out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
+                  rows() ? "p" : fmt::format("p_columns + (({} * kDsBytes) >> 4)", ds_stage(a)), stage_do());
         return;
       case Product::dk:
         out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(dk_.count),
@@ -275,8 +324,7 @@ class ConsumerPrinter {
   void probabilities() {
     if (spec_.edge == Edge::diagonals) {
       out_.line("if (block.n * kBlockN + kBlockN - 1 > tile.m * kBlockM + offset)");
-      out_.line("  mask_queries(s, key - offset - (tile.m * kBlockM{} + 2 * (lane & 3)));",
-                rows() ? "" : by_warpgroup(0, t_.block_m / 2));
+      out_.line("  mask_queries(s, limit - tile.m * kBlockM);");
     } else if (spec_.edge == Edge::length) {
       out_.line("if ((block.n + 1) * kBlockN > params.seqlen_k) mask_keys(s, key, params.seqlen_k);");
     }
@@ -289,11 +337,23 @@ class ConsumerPrinter {
   }
 
   void release(const Action& a) {
+    if (a.buffer == Buffer::v) {
+      out_.open("if (step == block.steps - 1) {  // the last product with V");
+      arrive("shared + kVEmpty");
+      out_.close();
+      return;
+    }
     if (a.buffer == Buffer::ds) {
+      // The buffer stays full for the first step of the next block, which looks at it once more.
+      if (segment_ == Segment::drain && t_.persistent) return;
       arrive("shared + kDsEmpty + 8 * stage_before");
       return;
     }
     const bool q = a.buffer == Buffer::q;
+    if (!q && one_ring()) {  // Q, released later in the step, takes the ring on
+      arrive("shared + kDoEmpty + 8 * stage_q");
+      return;
+    }
     const char *stage = q ? "stage_q" : "stage_do", *phase = q ? "phase_q" : "phase_do";
     arrive(q ? "shared + kQEmpty + 8 * stage_q" : "shared + kDoEmpty + 8 * stage_do");
     if ((q ? t_.q_stages : t_.do_stages) > 1) {
@@ -334,6 +394,27 @@ class ConsumerPrinter {
     store("dk", "kSharedK", dk_);
     out_.line("bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
     out_.close();
+  }
+
+  void persistent_epilogue() {
+    out_.line("// -- dV and dK, from the buffers of dS and dQ, while K and V of the next block come");
+    arrive("shared + kKEmpty");
+    out_.line("pin(dv);");
+    out_.line("pin(dk);");
+    const std::string dv = fmt::format("shared{}", by_warpgroup(layout_.dv_staging_at(0), layout_.dv_staging_at(1))),
+                      dk = fmt::format("shared{}", by_warpgroup(layout_.dk_staging_at(0), layout_.dk_staging_at(1)));
+    out_.line("barrier_sync(1, 256);  // nobody reads dS any more");
+    out_.line("stage_gradient<{}, {}>(dv, {}, 64 * 128, warp, lane, 1.f);", element(), dv_.count, dv);
+    out_.line("barrier_sync({}, 160);  // the last part of dQ has left", barrier(4));
+    out_.line("stage_gradient<{}, {}>(dk, {}, 64 * 128, warp, lane, params.scale);", element(), dk_.count, dk);
+    out_.line("fence_proxy_async();");
+    out_.line("barrier_sync({}, 128);", barrier(6));
+    out_.open("if (thread == 0) {");
+    for (const auto& [name, from, columns] : {std::tuple{"dv", dv, dv_.count}, {"dk", dk, dk_.count}})
+      out_.line("store_gradient<{}>(map_{}, {}, 64 * 128, 0, block.n * kBlockN{}, block.head, block.batch);", columns,
+                name, from, by_warpgroup(0, 64));
+    out_.close();
+    out_.line("staged = true;");
   }
 
   std::string gradient_buffer(const char* buffer, const Columns& columns) const {

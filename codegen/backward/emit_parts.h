@@ -19,6 +19,9 @@ void emit_producer(Writer& out, const KernelSpec& spec);
 /// The consumers: one function where both warpgroups run the same code, else one each.
 void emit_consumers(Writer& out, const KernelSpec& spec);
 
+/// A warp of a persistent kernel takes the next block of keys from the producer: `index`, -1 at the end.
+void emit_take_item(Writer& out);
+
 /// Whether both warpgroups run the same code, at other addresses.
 bool consumers_are_alike(const KernelSpec& spec);
 

@@ -1,6 +1,16 @@
 #include "codegen/backward/emit_parts.h"
 
 namespace attune::codegen::backward {
+
+void emit_take_item(Writer& out) {
+  out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
+  out.line("const int index = ld_shared(shared + kItems + 4 * slot);");
+  out.line("__syncwarp();");
+  out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
+  out.line("slot ^= 1;");
+  out.line("if (slot == 0) phase_slot ^= 1;");
+}
+
 namespace {
 
 void emit_load_keys(Writer& out) {
@@ -41,18 +51,13 @@ void emit_load_queries(Writer& out) {
   out.line("");
 }
 
-void emit_produce(Writer& out) {
-  out.line("// Producer: one thread loads, in the order in which the consumers read.");
+void emit_load_step(Writer& out) {
+  out.line("// Q and dO of a step, and on to the next one.");
   out.open(
-      "ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const "
-      "TensorMap* map_do,\n                           const BackwardParams& params, uint32_t shared, const KeyBlock& "
-      "block) {");
-  out.line("int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;");
-  out.line("QueryTile tile = first_query_tile(block, params);");
-  out.line("load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);");
-  out.line("load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);");
-  out.line("#pragma unroll 1");
-  out.open("for (int step = 0; step < block.steps; step++) {");
+      "ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, const BackwardParams& params, "
+      "uint32_t shared,\n                             const KeyBlock& block, QueryTile& tile, int& stage_q, int& "
+      "phase_q, "
+      "int& stage_do, int& phase_do) {");
   out.line("const int64_t row = static_cast<int64_t>(tile.index) * kBlockM;");
   out.line(
       "load_queries<kQkChunks, kQStages>(map_q, shared + kSharedQ, shared + kSharedLse, shared + kQFull, shared + "
@@ -64,14 +69,71 @@ void emit_produce(Writer& out) {
   out.line("                                  stage_do, phase_do, params.deltas + row, tile, block.batch);");
   out.line("advance(tile, block, params);");
   out.close();
+  out.line("");
+}
+
+constexpr std::string_view kLoadK = "load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);";
+constexpr std::string_view kLoadV = "load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);";
+constexpr std::string_view kLoadStep =
+    "load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);";
+
+void open_produce(Writer& out, bool persistent) {
+  out.line("// Producer: one thread loads, in the order in which the consumers read.");
+  out.open(
+      fmt::format("ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, "
+                  "const TensorMap* map_do,\n                           const BackwardParams& params, uint32_t "
+                  "shared{}) {{",
+                  persistent ? "" : ", const KeyBlock& block"));
+  out.line("int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;");
+}
+
+void emit_produce(Writer& out) {
+  open_produce(out, false);
+  out.line("QueryTile tile = first_query_tile(block, params);");
+  out.line(kLoadK);
+  out.line(kLoadV);
+  out.line("#pragma unroll 1");
+  out.line("for (int step = 0; step < block.steps; step++)");
+  out.line("  {}", kLoadStep);
+  out.close();
+  out.line("");
+}
+
+// V is free a step before K, so it and the first queries go ahead.
+void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
+  open_produce(out, true);
+  out.line("int slot = 0, phase_slot = 1, phase_keys = 1;");
+  out.line("const int blocks = params.tiles_n * params.pairs;");
+  out.line("int index = atomicAdd(params.ticket, 1u);");
+  out.line("#pragma unroll 1");
+  out.open("while (true) {");
+  out.line("mbarrier_wait(shared + kItemEmpty + 8 * slot, phase_slot);");
+  out.line("st_shared(shared + kItems + 4 * slot, index < blocks ? index : -1);");
+  out.line("mbarrier_arrive(shared + kItemFull + 8 * slot);");
+  out.line("slot ^= 1;");
+  out.line("if (slot == 0) phase_slot ^= 1;");
+  out.line("if (index >= blocks) return;");
+  out.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec.causal);
+  out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
+  out.line("QueryTile tile = first_query_tile(block, params);");
+  out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
+  out.line(kLoadV);
+  out.line(kLoadStep);
+  out.line("mbarrier_wait(shared + kKEmpty, phase_keys);");
+  out.line(kLoadK);
+  out.line("phase_keys ^= 1;");
+  out.line("#pragma unroll 1");
+  out.line("for (int step = 1; step < block.steps; step++)");
+  out.line("  {}", kLoadStep);
+  out.close();
   out.close();
   out.line("");
 }
 
 void emit_add_dq(Writer& out, const KernelSpec& spec) {
   const Layout l = backward::layout_of(spec);
-  const bool deterministic = spec.deterministic;
-  out.line("// One warp adds what the consumers stage of dQ to its sums in global memory.");
+  const bool deterministic = spec.deterministic, persistent = spec.config.backward.persistent;
+  out.line("// One warp adds what the consumers stage of a block's dQ to its sums in global memory.");
   out.open("ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {");
   out.line("const int lane = threadIdx.x & 31;");
   out.line("QueryTile tile = first_query_tile(block, params);");
@@ -90,12 +152,14 @@ void emit_add_dq(Writer& out, const KernelSpec& spec) {
     const DqPart& part = l.dq[static_cast<std::size_t>(w)];
     if (part.width == 0) continue;
     parts++;
+    const std::string start = w == 0 ? "" : fmt::format(" + {}", l.dq_start(w)),
+                      start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * l.dq_start(w));
     out.line("barrier_sync({}, 160);  // warpgroup {} has staged its part", 2 + w, w);
     out.open("if (lane == 0) {");
     out.line(
-        "bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats + {}, shared + kSharedDq + {}, "
-        "{}, kEvictLast);",
-        l.dq_start(w), 4 * l.dq_start(w), 4 * part.floats());
+        "bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats{}, shared + kSharedDq{}, {}, "
+        "kEvictLast);",
+        start, start_bytes, 4 * part.floats());
     out.line("bulk_commit_group();");
     out.close();
   }
@@ -106,17 +170,30 @@ void emit_add_dq(Writer& out, const KernelSpec& spec) {
     out.line("red_release_add(params.turns + tile.index, 1);");
     out.close();
   }
-  out.line("const bool more = step + 1 < block.steps;  // staged again");
+  // Where dK leaves from here, too, the consumers wait for the last part as well.
+  if (!persistent) out.line("const bool more = step + 1 < block.steps;  // staged again");
   int left = parts;
   for (int w = 0; w < kConsumers; w++) {
     if (l.dq[static_cast<std::size_t>(w)].width == 0) continue;
     if (!deterministic) out.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
     out.line("__syncwarp();");
-    out.line("if (more) barrier_arrive({}, 160);", 4 + w);
+    out.line("{}barrier_arrive({}, 160);", persistent ? "" : "if (more) ", 4 + w);
   }
   out.line("advance(tile, block, params);");
   out.close();
-  if (!deterministic) out.line("if (lane == 0) bulk_wait_group();");
+  if (!deterministic && !persistent) out.line("if (lane == 0) bulk_wait_group();");
+  out.close();
+  out.line("");
+  if (!persistent) return;
+  out.line("// The same for every block that this thread block gets.");
+  out.open("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared) {");
+  out.line("int slot = 0, phase_slot = 0;");
+  out.open("while (true) {");
+  emit_take_item(out);
+  out.line("if (index < 0) break;");
+  out.line("add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, {}>(index, params));", spec.causal);
+  out.close();
+  if (!deterministic) out.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
   out.close();
   out.line("");
 }
@@ -126,7 +203,11 @@ void emit_add_dq(Writer& out, const KernelSpec& spec) {
 void emit_producer(Writer& out, const KernelSpec& spec) {
   emit_load_keys(out);
   emit_load_queries(out);
-  emit_produce(out);
+  emit_load_step(out);
+  if (spec.config.backward.persistent)
+    emit_produce_persistent(out, spec);
+  else
+    emit_produce(out);
   if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
 }
 

@@ -23,6 +23,19 @@ void emit_issue_scores(Writer& out, const KernelSpec& spec) {
   out.line("");
 }
 
+void emit_issue_scores_rs(Writer& out, const KernelSpec& spec) {
+  out.line("// dP^T = V dO^T with V in registers.");
+  out.open("ATTUNE_DEVICE void issue_dp(float (&d)[kScores], const uint32_t (&v)[4 * kVSteps], uint64_t queries) {");
+  out.line("#pragma unroll");
+  out.line("for (int step = 0; step < kVSteps; step++)");
+  out.line("  {}<0>(d, v[4 * step], v[4 * step + 1], v[4 * step + 2], v[4 * step + 3],",
+           wgmma_name(spec.dtype, score_columns(spec.config.backward), OperandA::registers));
+  out.line("      queries + (((step / 4) * (kBlockM * 128) + (step % 4) * 32) >> 4), step > 0);");
+  out.line("wgmma_commit_group();");
+  out.close();
+  out.line("");
+}
+
 void emit_issue_gradient(Writer& out, const KernelSpec& spec, int columns) {
   const bool registers = spec.config.backward.split == Split::rows;
   out.line("// dV += P^T dO, or dK += dS^T Q, {} columns. MN-major operands: a k-step is 16 rows of 128 bytes.",
@@ -79,9 +92,11 @@ void emit_products(Writer& out, const KernelSpec& spec) {
   std::set<int> shared(dqs), registers;
   shared.insert(score_columns(t));
   (t.split == Split::rows ? registers : shared).insert(gradients.begin(), gradients.end());
+  if (t.v_in_registers) registers.insert(score_columns(t));
   for (int n : shared) emit_wgmma(out, spec.dtype, n, OperandA::shared_any);
   for (int n : registers) emit_wgmma(out, spec.dtype, n, OperandA::registers);
   emit_issue_scores(out, spec);
+  if (t.v_in_registers) emit_issue_scores_rs(out, spec);
   for (int columns : gradients) emit_issue_gradient(out, spec, columns);
   for (int width : dqs) emit_issue_dq(out, spec, width);
 }

@@ -65,8 +65,9 @@ Layout layout_of(const KernelSpec& s) {
   l.lse_at = l.dq_at + (t.dq == DqPath::bulk ? 4 * l.dq_floats() : 0);
   l.delta_at = l.lse_at + t.q_stages * l.statistics_bytes;
   l.barriers_at = l.delta_at + t.do_stages * l.statistics_bytes;
-  // K full, V full; full and empty of each stage of Q, dO and dS; then the thread block's ticket.
-  l.bytes = l.barriers_at + aligned(8 * (2 + 2 * (t.q_stages + t.do_stages + t.ds_stages)) + 8, 16);
+  // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items.
+  l.items_at = l.barriers_at + 8 * (8 + 2 * (t.q_stages + t.do_stages + t.ds_stages));
+  l.bytes = aligned(l.items_at + 8, 16);
   l.bytes += 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
 }
@@ -113,7 +114,7 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p) {
   w.deltas_at = take(tiles * block_m * 4);
   w.dq_sums_at = take(tiles * static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
   w.turns_at = take(spec.deterministic ? tiles * 4 : 0);
-  w.ticket_at = take(spec.deterministic ? 4 : 0);
+  w.ticket_at = take(spec.deterministic || spec.config.backward.persistent ? 4 : 0);
   return w;
 }
 

@@ -46,7 +46,7 @@ struct BackwardWorkspace {
   std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
   std::size_t dq_sums_at = 0;  ///< float [batch, heads, tiles_m, floats of a tile]: unscaled dQ in fragment order
   std::size_t turns_at = 0;    ///< unsigned [batch, heads, tiles_m]: key blocks added so far (deterministic alone)
-  std::size_t ticket_at = 0;   ///< unsigned: thread blocks started (deterministic alone)
+  std::size_t ticket_at = 0;   ///< unsigned: blocks of keys handed out (deterministic or persistent alone)
   std::size_t bytes = 0;
 };
 BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& problem);

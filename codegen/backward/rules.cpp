@@ -31,7 +31,24 @@ Reason schedule(const Arch&, const KernelSpec& s) {
   if (!t.lag && t.ds_stages > 2) return "ds_stages: more than 2 are used with lag alone";
   if (t.ping_pong && !t.lag) return "ping_pong: the warpgroups meet in every step (allowed with lag)";
   if (t.late_fences && t.dq != DqPath::bulk) return "late_fences: needs dq = bulk";
+  if (t.v_in_registers && t.split != Split::rows)
+    return "v_in_registers: both warpgroups need all of V (allowed: rows)";
   if (s.deterministic && t.dq != DqPath::bulk) return "dq: direct additions come in any order (deterministic: bulk)";
+  return {};
+}
+
+Reason grid(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  if (!t.persistent) return {};
+  if (t.split != Split::rows || t.dq != DqPath::bulk) return "persistent: needs split = rows and dq = bulk";
+  const Layout l = backward::layout_of(s);
+  for (const DqPart& part : l.dq)
+    if (4 * part.floats() < l.qk_chunks * 64 * 128)
+      return fmt::format("persistent: dK, {} bytes a warpgroup, leaves from dQ's {}", l.qk_chunks * 64 * 128,
+                         4 * part.floats());
+  if (t.ds_stages * l.ds_bytes < kConsumers * l.v_chunks * 64 * 128)
+    return fmt::format("persistent: dV, {} bytes, leaves from dS's {}", kConsumers * l.v_chunks * 64 * 128,
+                       t.ds_stages * l.ds_bytes);
   return {};
 }
 
@@ -50,7 +67,8 @@ Reason registers(const Arch&, const KernelSpec& s) {
   const int gradients = rows ? (s.head_dim + s.head_dim_v) / 2 : (l.dk[0].count + l.dv[0].count) / 2;
   const int scores = rows ? t.block_m : t.block_m / 2;  // S and dP
   const int packed = rows ? t.block_m / 2 : 0;          // P and dS, beside dQ
-  const int needed = gradients + std::max(scores, packed + l.dq[0].width / 2) + 24;
+  const int keys = t.v_in_registers ? 4 * ((s.head_dim_v + 15) / 16) : 0;
+  const int needed = gradients + keys + std::max(scores, packed + l.dq[0].width / 2) + 24;
   if (needed > t.registers)
     return fmt::format("registers: about {} a thread needed, {} available", needed, t.registers);
   return {};
@@ -59,7 +77,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 }  // namespace
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
-  for (const auto rule : {shapes, schedule, shared_memory, registers})
+  for (const auto rule : {shapes, schedule, grid, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};
 }

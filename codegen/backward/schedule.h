@@ -20,6 +20,7 @@ enum class Buffer {
   q,    ///< Q and LSE, from the producer
   d_o,  ///< dO and delta, from the producer
   ds,   ///< dS, from one warpgroup to both
+  v,    ///< V of the block of keys (released alone, in its last step)
 };
 
 struct Action {
@@ -31,6 +32,7 @@ struct Action {
     load,           ///< LSE (Buffer::q) or delta (Buffer::d_o) into registers
     probabilities,  ///< S becomes P
     gradients,      ///< dS from P and dP; P and dS packed
+    reclaim,        ///< what the block before left in the buffers of dS and dQ has gone (first step alone)
     store,          ///< dS, and P where it goes through shared memory, to its buffer
     fence,          ///< what was stored is shown to the async proxy
     signal,         ///< a buffer of dS is full
@@ -64,6 +66,7 @@ struct Schedule {
   Schedule& load(Buffer buffer) { return add({.kind = Action::Kind::load, .buffer = buffer}); }
   Schedule& probabilities() { return add({.kind = Action::Kind::probabilities}); }
   Schedule& gradients() { return add({.kind = Action::Kind::gradients}); }
+  Schedule& reclaim() { return add({.kind = Action::Kind::reclaim}); }
   Schedule& store() { return add({.kind = Action::Kind::store}); }
   Schedule& fence() { return add({.kind = Action::Kind::fence}); }
   Schedule& signal(Buffer buffer) { return add({.kind = Action::Kind::signal, .buffer = buffer}); }

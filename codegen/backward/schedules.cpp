@@ -12,7 +12,10 @@ Schedule meeting(const Tunables& t) {
   if (t.prefetch) s.load(Buffer::q);
   s.wait(Product::s).probabilities();
   if (t.prefetch) s.load(Buffer::d_o);
-  s.wait(Product::dp).gradients();
+  s.wait(Product::dp);
+  if (t.persistent && !t.v_in_registers) s.release(Buffer::v);
+  s.gradients();
+  if (t.persistent) s.reclaim();
   if (t.ds_stages == 1) s.meet();  // the other warpgroup has read the step before's dS
   s.store();
   if (t.split == Split::rows) s.issue(Product::dv);
@@ -32,10 +35,14 @@ Schedule lagging(const Tunables& t) {
   if (t.late_fences) s.publish_dq(-2);
   if (t.prefetch) s.load(Buffer::q);
   s.wait(Product::s);
+  if (t.persistent) s.reclaim();  // the warpgroups meet there, so neither may have the turn
   if (t.ping_pong) s.take_turn();
   s.probabilities();
   if (t.prefetch) s.load(Buffer::d_o);
-  s.wait(Product::dp).gradients().claim(Buffer::ds).store();
+  s.wait(Product::dp);
+  if (t.persistent && !t.v_in_registers) s.release(Buffer::v);
+  s.gradients();
+  s.claim(Buffer::ds).store();
   if (!t.late_fences) s.fence().signal(Buffer::ds);
   if (t.ping_pong) s.pass_turn();
   s.issue(Product::dv).await(Buffer::ds, -1).issue(Product::dq, -1);

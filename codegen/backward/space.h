@@ -11,7 +11,7 @@ namespace attune::codegen::backward {
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec);
 std::vector<Config> candidates(const Arch& arch, const Problem& problem);
-std::vector<Config> launch_variants(const Problem& problem, const Config& config);
+std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);
 CostEstimate estimate(const Arch& arch, const Problem& problem, const Config& config);
 
 }  // namespace attune::codegen::backward

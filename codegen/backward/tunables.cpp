@@ -22,7 +22,9 @@ Fields kernel_fields(const Tunables& t) {
           {"ping_pong", flag(t.ping_pong)},
           {"late_fences", flag(t.late_fences)},
           {"prefetch", flag(t.prefetch)},
+          {"v_in_registers", flag(t.v_in_registers)},
           {"dq", name_of(kDqPaths, t.dq)},
+          {"persistent", flag(t.persistent)},
           {"registers", std::to_string(t.registers)}};
 }
 
@@ -49,10 +51,16 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.late_fences = truth();
   else if (key == "prefetch")
     t.prefetch = truth();
+  else if (key == "v_in_registers")
+    t.v_in_registers = truth();
   else if (key == "dq")
     t.dq = value_of<DqPath>(kDqPaths, key, value);
+  else if (key == "persistent")
+    t.persistent = truth();
   else if (key == "registers")
     t.registers = number(24, 240);
+  else if (key == "workers")
+    t.workers = number(0, 1 << 20);
   else if (key == "section")
     t.section = number(0, 1 << 20);
   else
@@ -63,7 +71,7 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
 std::string keys() {
   std::string all;
   for (const auto& [key, value] : kernel_fields({})) all += key + ", ";
-  return all + "section";
+  return all + "workers, section";
 }
 
 }  // namespace attune::codegen::backward

@@ -32,9 +32,12 @@ struct Tunables {
   bool late_fences =
       false;              ///< proxy fences behind dQ's and dS's stores wait until these have drained under other work
   bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
+  bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
   DqPath dq = DqPath::bulk;
-  int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()
+  bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out
+  int registers = 240;      ///< a consumer thread's; a producer thread has producer_registers()
   // -- launch part
+  int workers = 0;  ///< thread blocks of a persistent grid; 0: one an SM
   int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in default_section()
 
   /// Keys a block.

@@ -11,7 +11,7 @@ struct BackwardParams {
   float* deltas;       // likewise: rowsum(dO * O) - dLSE
   float* dq_sums;      // [batch, heads, tiles_m][floats of a tile], in fragment order
   uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
-  uint32_t* ticket;    // thread blocks started
+  uint32_t* ticket;    // blocks of keys handed out
   int64_t o_batch, o_head, o_row;
   int64_t do_batch, do_head, do_row;
   int64_t dq_batch, dq_head, dq_row;

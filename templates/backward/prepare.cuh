@@ -18,7 +18,7 @@ ATTUNE_DEVICE float dot_of_pairs(uint32_t a, uint32_t b) {
 }
 
 // A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so that their P is 0.
-template <typename Element, int kHeadDimV, int kBlockM, int kDqFloats, bool kDeterministic>
+template <typename Element, int kHeadDimV, int kBlockM, int kDqFloats, bool kDeterministic, bool kTicket>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   constexpr float kLog2E = 1.44269504088896f;
   constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
@@ -51,8 +51,6 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   }
   float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
   for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
-  if (kDeterministic && threadIdx.x == 0) {
-    params.turns[tile] = 0;
-    if (tile == 0) *params.ticket = 0;
-  }
+  if (kDeterministic && threadIdx.x == 0) params.turns[tile] = 0;
+  if (kTicket && tile == 0 && threadIdx.x == 0) *params.ticket = 0;
 }

@@ -1,6 +1,18 @@
-// needs: types.cuh element.cuh ptx/math.cuh ptx/float_vector.cuh ptx/matrix_transposed.cuh
+// needs: types.cuh element.cuh ptx/math.cuh ptx/matrix.cuh ptx/float_vector.cuh ptx/matrix_transposed.cuh
 // The elementwise part of a step on transposed scores: rows are keys, columns are queries. A thread holds two rows, 8
 // apart, of columns 8 i + {0, 1}.
+
+// A warp's 16 of 64 rows as a left operand in registers: 64-column chunks, `chunk_bytes` apart, rows of 128 bytes,
+// swizzled.
+template <int kSteps>
+ATTUNE_DEVICE void load_rows(uint32_t (&registers)[4 * kSteps], uint32_t buffer, uint32_t chunk_bytes, int warp,
+                             int lane) {
+  const int row = warp * 16 + (lane & 15);
+#pragma unroll
+  for (int k = 0; k < kSteps; k++)
+    ldmatrix_x4(buffer + k / 4 * chunk_bytes + row * 128 + ((((2 * k) % 8 + (lane >> 4)) ^ (row & 7)) << 4),
+                registers[4 * k], registers[4 * k + 1], registers[4 * k + 2], registers[4 * k + 3]);
+}
 
 // LSE or delta of this thread's columns, from its first column's address on.
 template <int kSize>

@@ -234,7 +234,7 @@ inline TensorMap map_of(DType dtype, const DeviceTensor& tensor, int box_rows, c
 /// The three kernels of a Family::sm90_backward build.
 inline std::vector<Report> launch_backward(Machine& machine, const Program& program, const codegen::KernelSpec& spec,
                                            const Problem& p, const BackwardData& data, std::uint64_t seed,
-                                           int section = 0) {
+                                           const codegen::backward::Tunables& launch_part = {}) {
   const codegen::LaunchShape shape = codegen::launch_shape(spec);
   const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p);
   auto* const memory = static_cast<std::byte*>(machine.allocate(std::max<std::size_t>(workspace.bytes, 1)));
@@ -260,7 +260,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.tiles_m = static_cast<std::int32_t>((p.seqlen_q + shape.block_m - 1) / shape.block_m);
   params.tiles_n = static_cast<std::int32_t>((p.seqlen_k + shape.block_n - 1) / shape.block_n);
   params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
-  params.section = section > 0 ? section : codegen::default_section(p);
+  params.section = launch_part.section > 0 ? launch_part.section : codegen::default_section(p);
   params.scale = static_cast<float>(data.inputs.scale);
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 
@@ -286,7 +286,9 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
               d_o = map_of(p.dtype, data.d_o, shape.q_box_rows, data.k),
               d_k = map_of(p.dtype, data.d_k, shape.o_box_rows, data.q),
               d_v = map_of(p.dtype, data.d_v, shape.o_box_rows, data.q);
-    options.grid = {count(key_blocks)};
+    const bool persistent = spec.config.backward.persistent && p.seqlen_q > 0;
+    constexpr int kWorkers = 2;  // few, so that each computes many blocks of keys
+    options.grid = {count(persistent ? std::min<std::int64_t>(key_blocks, kWorkers) : key_blocks)};
     options.block = {static_cast<unsigned>(shape.threads)};
     options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
     void* arguments[] = {&q, &k, &v, &d_o, &d_k, &d_v, &params};

@@ -47,7 +47,7 @@ Gradients run(const BackwardSample& sample, std::uint64_t seed) {
   const std::unique_ptr<Machine> machine = Machine::create();
   BackwardData data(*machine, p, sample.options);
   data.reset();
-  for (const Report& report : launch_backward(*machine, *program, spec, p, data, seed, sample.config.backward.section))
+  for (const Report& report : launch_backward(*machine, *program, spec, p, data, seed, sample.config.backward))
     CHECK_MESSAGE(report.clean(), report.text());
   CHECK(data.damage() == "");
   Gradients got = data.results();
@@ -95,8 +95,8 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   CHECK(values["registers"].size() == 3);
   CHECK(values["head_dim"].size() >= 14);
   for (const char* key : {"q_stages", "do_stages"}) CHECK_MESSAGE(values[key].size() == 3, key);
-  for (const char* key :
-       {"dtype", "causal", "deterministic", "split", "lag", "ping_pong", "late_fences", "prefetch", "dq"})
+  for (const char* key : {"dtype", "causal", "deterministic", "split", "lag", "ping_pong", "late_fences", "prefetch",
+                          "dq", "persistent", "v_in_registers"})
     CHECK_MESSAGE(values[key].size() == 2, key);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));

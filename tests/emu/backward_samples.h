@@ -74,11 +74,13 @@ class BackwardSampler {
     t.late_fences = pick({false, true});
     t.prefetch = pick({false, true});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
+    t.v_in_registers = pick({false, true});
+    t.persistent = pick({false, true});
     t.registers = pick({224, 232, 240});
     t.section = pick({0, 1, 2});
     if (t.split == Split::columns) {  // most of the rest is against the rules
       t.block_m = 64;
-      t.lag = t.ping_pong = false;
+      t.lag = t.ping_pong = t.persistent = t.v_in_registers = false;
       t.ds_stages = pick({1, 2});
     }
     return c;

@@ -1,8 +1,8 @@
 // attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,dq=bulk,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,dq=bulk,registers=240
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,dq=bulk,persistent=0,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,dq=bulk,persistent=0,registers=240
 
-#line 654 "kernel.cu"
+#line 664 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -135,6 +135,17 @@ ATTUNE_DEVICE void load_queries(const TensorMap* map, uint32_t ring, uint32_t st
   }
 }
 
+// Q and dO of a step, and on to the next one.
+ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, const BackwardParams& params, uint32_t shared,
+                             const KeyBlock& block, QueryTile& tile, int& stage_q, int& phase_q, int& stage_do, int& phase_do) {
+  const int64_t row = static_cast<int64_t>(tile.index) * kBlockM;
+  load_queries<kQkChunks, kQStages>(map_q, shared + kSharedQ, shared + kSharedLse, shared + kQFull, shared + kQEmpty,
+                                    stage_q, phase_q, params.shifts + row, tile, block.batch);
+  load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
+                                    stage_do, phase_do, params.deltas + row, tile, block.batch);
+  advance(tile, block, params);
+}
+
 // Producer: one thread loads, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const TensorMap* map_do,
                            const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
@@ -143,17 +154,11 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
-  for (int step = 0; step < block.steps; step++) {
-    const int64_t row = static_cast<int64_t>(tile.index) * kBlockM;
-    load_queries<kQkChunks, kQStages>(map_q, shared + kSharedQ, shared + kSharedLse, shared + kQFull, shared + kQEmpty,
-                                      stage_q, phase_q, params.shifts + row, tile, block.batch);
-    load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
-                                      stage_do, phase_do, params.deltas + row, tile, block.batch);
-    advance(tile, block, params);
-  }
+  for (int step = 0; step < block.steps; step++)
+    load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
 }
 
-// One warp adds what the consumers stage of dQ to its sums in global memory.
+// One warp adds what the consumers stage of a block's dQ to its sums in global memory.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   const int lane = threadIdx.x & 31;
   QueryTile tile = first_query_tile(block, params);
@@ -161,7 +166,7 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
   for (int step = 0; step < block.steps; step++) {
     barrier_sync(2, 160);  // warpgroup 0 has staged its part
     if (lane == 0) {
-      bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats + 0, shared + kSharedDq + 0, 16384, kEvictLast);
+      bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats, shared + kSharedDq, 16384, kEvictLast);
       bulk_commit_group();
     }
     barrier_sync(3, 160);  // warpgroup 1 has staged its part
@@ -202,23 +207,24 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   const uint32_t lse_address = shared + kSharedLse + 8 * (lane & 3);
   const uint32_t delta_address = shared + kSharedDelta + 8 * (lane & 3);
   const uint32_t dq_address = shared + kSharedDq + warpgroup * 16384 + 16 * thread;
-  const int key = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2);  // this thread's first row
-  QueryTile tile = first_query_tile(block, params);
   const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset
-  int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0;
+  int stage_q = 0, phase_q = 0;  // of dO, too
   int stage_ds = 0;
   int phase_ds = 1;
-  int accumulate = 0;  // 0: the next product starts a new dK or dV
   const int turn = 8 + warpgroup, next_turn = 9 - warpgroup;
   if (warpgroup == 1) barrier_arrive(8, 256);  // the first turn is the first warpgroup's
-  mbarrier_wait(shared + kKFull, 0);
-  mbarrier_wait(shared + kVFull, 0);
   for (int i = threadIdx.x - 128; i < static_cast<int>(kDsBytes / 16); i += 256)
     st_shared_v4(shared + kSharedDs + 16 * i, 0, 0, 0, 0);
   fence_proxy_async();
   __syncwarp();
   if (lane == 0) mbarrier_arrive(shared + kDsFull);
   stage_ds = 1;
+  // Distance of this thread's first key from the last one that its first query of tile 0 sees.
+  const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
+  QueryTile tile = first_query_tile(block, params);
+  int accumulate = 0;  // 0: the next product starts a new dK or dV
+  mbarrier_wait(shared + kKFull, 0);
+  mbarrier_wait(shared + kVFull, 0);
   // -- one query tile
   #pragma unroll 1
   for (int step = 0; step < block.steps; step++) {
@@ -231,9 +237,9 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
     wgmma_fence();
     issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));
-    mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
+    mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
     wgmma_fence();
-    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_do * kDoBytes) >> 4));
+    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
     if (step >= 2) {
       fence_proxy_async();
       barrier_arrive(2 + warpgroup, 160);
@@ -243,9 +249,9 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     pin(s);
     barrier_sync(turn, 256);
     if (block.n * kBlockN + kBlockN - 1 > tile.m * kBlockM + offset)
-      mask_queries(s, key - offset - (tile.m * kBlockM + 2 * (lane & 3)));
+      mask_queries(s, limit - tile.m * kBlockM);
     probabilities(s, statistics, params.scale_log2);
-    load_statistics(statistics, delta_address + stage_do * kStatisticsBytes);
+    load_statistics(statistics, delta_address + stage_q * kStatisticsBytes);
     wgmma_wait_group<0>();
     pin(dp);
     score_gradients<Bf16>(s, dp, statistics, ds);
@@ -254,7 +260,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     store_transposed(ds, ds_address + stage_ds * kDsBytes);
     barrier_arrive(next_turn, 256);
     wgmma_fence();
-    issue_gradient_n128(dv, p, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);
+    issue_gradient_n128(dv, p, do_columns + ((stage_q * kDoBytes) >> 4), accumulate);
     mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
     wgmma_fence();
     issue_dq_n64(dq, ds_rows + ((stage_before * kDsBytes) >> 4), k_columns);
@@ -266,11 +272,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     wgmma_wait_group<1>();
     pin(dq);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_do);
-    if (++stage_do == kDoStages) {
-      stage_do = 0;
-      phase_do ^= 1;
-    }
+    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared + kDsEmpty + 8 * stage_before);
     if (step >= 1) {
@@ -329,7 +331,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Bf16, 128, kBlockM, kDqFloats, false>(params);
+  prepare_tile<Bf16, 128, kBlockM, kDqFloats, false, false>(params);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

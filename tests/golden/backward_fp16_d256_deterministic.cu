@@ -1,8 +1,8 @@
 // attune backward  sm_90a  fp16  d256  |  64x64, column split, 1 Q + 1 dO + 1 dS stages, one barrier a step, dQ by bulk copies in order
-// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,dq=bulk,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,dq=bulk,registers=240
+// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,dq=bulk,persistent=0,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,dq=bulk,persistent=0,registers=240
 
-#line 683 "kernel.cu"
+#line 693 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 1, kDoStages = 1, kDsStages = 1;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -19,7 +19,7 @@ constexpr uint32_t kKFull = 213504, kVFull = kKFull + 8;
 constexpr uint32_t kQFull = kVFull + 8, kQEmpty = kQFull + 8 * kQStages;
 constexpr uint32_t kDoFull = kQEmpty + 8 * kQStages, kDoEmpty = kDoFull + 8 * kDoStages;
 constexpr uint32_t kDsFull = kDoEmpty + 8 * kDoStages, kDsEmpty = kDsFull + 8 * kDsStages;
-constexpr uint32_t kTicket = kDsEmpty + 8 * kDsStages;
+constexpr uint32_t kItems = 213616;  // a block of keys from the producer
 
 template <int kTransposeA, int kTransposeB, int kSize>
 ATTUNE_DEVICE void wgmma_m64n32k16_fp16_ss(float (&d)[kSize], uint64_t a, uint64_t b, int accumulate) {
@@ -132,6 +132,17 @@ ATTUNE_DEVICE void load_queries(const TensorMap* map, uint32_t ring, uint32_t st
   }
 }
 
+// Q and dO of a step, and on to the next one.
+ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, const BackwardParams& params, uint32_t shared,
+                             const KeyBlock& block, QueryTile& tile, int& stage_q, int& phase_q, int& stage_do, int& phase_do) {
+  const int64_t row = static_cast<int64_t>(tile.index) * kBlockM;
+  load_queries<kQkChunks, kQStages>(map_q, shared + kSharedQ, shared + kSharedLse, shared + kQFull, shared + kQEmpty,
+                                    stage_q, phase_q, params.shifts + row, tile, block.batch);
+  load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
+                                    stage_do, phase_do, params.deltas + row, tile, block.batch);
+  advance(tile, block, params);
+}
+
 // Producer: one thread loads, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const TensorMap* map_do,
                            const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
@@ -140,17 +151,11 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
-  for (int step = 0; step < block.steps; step++) {
-    const int64_t row = static_cast<int64_t>(tile.index) * kBlockM;
-    load_queries<kQkChunks, kQStages>(map_q, shared + kSharedQ, shared + kSharedLse, shared + kQFull, shared + kQEmpty,
-                                      stage_q, phase_q, params.shifts + row, tile, block.batch);
-    load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
-                                      stage_do, phase_do, params.deltas + row, tile, block.batch);
-    advance(tile, block, params);
-  }
+  for (int step = 0; step < block.steps; step++)
+    load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
 }
 
-// One warp adds what the consumers stage of dQ to its sums in global memory.
+// One warp adds what the consumers stage of a block's dQ to its sums in global memory.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   const int lane = threadIdx.x & 31;
   QueryTile tile = first_query_tile(block, params);
@@ -164,7 +169,7 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
     }
     barrier_sync(2, 160);  // warpgroup 0 has staged its part
     if (lane == 0) {
-      bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats + 0, shared + kSharedDq + 0, 32768, kEvictLast);
+      bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats, shared + kSharedDq, 32768, kEvictLast);
       bulk_commit_group();
     }
     barrier_sync(3, 160);  // warpgroup 1 has staged its part
@@ -210,8 +215,8 @@ ATTUNE_DEVICE void consume_0(const TensorMap* map_dk, const TensorMap* map_dv, c
   const uint32_t lse_address = shared + kSharedLse + 8 * (lane & 3);
   const uint32_t delta_address = shared + kSharedDelta + 8 * (lane & 3);
   const uint32_t dq_address = shared + kSharedDq + 16 * thread;
+  int stage_q = 0, phase_q = 0;  // of dO, too
   const int key = block.n * kBlockN + warp * 16 + (lane >> 2);  // this thread's first row
-  int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0;
   int accumulate = 0;  // 0: the next product starts a new dK or dV
   mbarrier_wait(shared + kKFull, 0);
   mbarrier_wait(shared + kVFull, 0);
@@ -224,16 +229,16 @@ ATTUNE_DEVICE void consume_0(const TensorMap* map_dk, const TensorMap* map_dv, c
     mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
     wgmma_fence();
     issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));
-    mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
+    mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
     wgmma_fence();
-    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_do * kDoBytes) >> 4));
+    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
     wgmma_wait_group<1>();
     pin(s);
     if ((block.n + 1) * kBlockN > params.seqlen_k) mask_keys(s, key, params.seqlen_k);
     probabilities(s, lse_address + stage_q * kStatisticsBytes, params.scale_log2);
     wgmma_wait_group<0>();
     pin(dp);
-    score_gradients<Fp16>(s, dp, delta_address + stage_do * kStatisticsBytes, ds);
+    score_gradients<Fp16>(s, dp, delta_address + stage_q * kStatisticsBytes, ds);
     pack<Fp16>(s, p);
     barrier_sync(1, 256);
     store_transposed(ds, ds_address + 0 * kDsBytes);
@@ -241,7 +246,7 @@ ATTUNE_DEVICE void consume_0(const TensorMap* map_dk, const TensorMap* map_dv, c
     fence_proxy_async();
     barrier_sync(1, 256);
     wgmma_fence();
-    issue_gradient_n128(dv, p_columns + ((0 * kDsBytes) >> 4), do_columns + ((stage_do * kDoBytes) >> 4), accumulate);
+    issue_gradient_n128(dv, p_columns + ((0 * kDsBytes) >> 4), do_columns + ((stage_q * kDoBytes) >> 4), accumulate);
     wgmma_fence();
     issue_dq_n128(dq, ds_rows + ((0 * kDsBytes) >> 4), k_columns);
     wgmma_fence();
@@ -249,8 +254,7 @@ ATTUNE_DEVICE void consume_0(const TensorMap* map_dk, const TensorMap* map_dv, c
     wgmma_wait_group<1>();
     pin(dq);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_do);
-    phase_do ^= 1;
+    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
     if (step >= 1) barrier_sync(4, 160);  // the part before has left
     stage_dq(dq, dq_address);
     fence_proxy_async();
@@ -300,8 +304,8 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
   const uint32_t lse_address = shared + kSharedLse + 128 + 8 * (lane & 3);
   const uint32_t delta_address = shared + kSharedDelta + 128 + 8 * (lane & 3);
   const uint32_t dq_address = shared + kSharedDq + 32768 + 16 * thread;
+  int stage_q = 0, phase_q = 0;  // of dO, too
   const int key = block.n * kBlockN + warp * 16 + (lane >> 2);  // this thread's first row
-  int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0;
   int accumulate = 0;  // 0: the next product starts a new dK or dV
   mbarrier_wait(shared + kKFull, 0);
   mbarrier_wait(shared + kVFull, 0);
@@ -314,16 +318,16 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
     mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
     wgmma_fence();
     issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));
-    mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
+    mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
     wgmma_fence();
-    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_do * kDoBytes) >> 4));
+    issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
     wgmma_wait_group<1>();
     pin(s);
     if ((block.n + 1) * kBlockN > params.seqlen_k) mask_keys(s, key, params.seqlen_k);
     probabilities(s, lse_address + stage_q * kStatisticsBytes, params.scale_log2);
     wgmma_wait_group<0>();
     pin(dp);
-    score_gradients<Fp16>(s, dp, delta_address + stage_do * kStatisticsBytes, ds);
+    score_gradients<Fp16>(s, dp, delta_address + stage_q * kStatisticsBytes, ds);
     pack<Fp16>(s, p);
     barrier_sync(1, 256);
     store_transposed(ds, ds_address + 0 * kDsBytes);
@@ -331,7 +335,7 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
     fence_proxy_async();
     barrier_sync(1, 256);
     wgmma_fence();
-    issue_gradient_n128(dv, p_columns + ((0 * kDsBytes) >> 4), do_columns + ((stage_do * kDoBytes) >> 4), accumulate);
+    issue_gradient_n128(dv, p_columns + ((0 * kDsBytes) >> 4), do_columns + ((stage_q * kDoBytes) >> 4), accumulate);
     wgmma_fence();
     issue_dq_n128(dq, ds_rows + ((0 * kDsBytes) >> 4), k_columns);
     wgmma_fence();
@@ -339,8 +343,7 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
     wgmma_wait_group<1>();
     pin(dq);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_do);
-    phase_do ^= 1;
+    if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
     if (step >= 1) barrier_sync(5, 160);  // the part before has left
     stage_dq(dq, dq_address);
     fence_proxy_async();
@@ -368,7 +371,7 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Fp16, 256, kBlockM, kDqFloats, true>(params);
+  prepare_tile<Fp16, 256, kBlockM, kDqFloats, true, true>(params);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -402,10 +405,10 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
       mbarrier_init(shared + kDoEmpty + 8 * i, 8);  // one arrival a warp
     }
     fence_mbarrier_init();
-    st_shared(shared + kTicket, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start
+    st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start
   }
   __syncthreads();
-  const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(ld_shared(shared + kTicket), params);
+  const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(ld_shared(shared + kItems), params);
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);
