@@ -299,11 +299,11 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   return reports;
 }
 
-/// The PTX of a spec's kernels, with the lines of their templates.
-inline std::string ptx_of(const codegen::KernelSpec& spec) {
+/// The PTX of a build's source, with the lines of its templates.
+inline std::string ptx_of(const std::string& source) {
   return runtime::Compiler::get()
-      ->compile(codegen::emit(spec).source,
-                {"--gpu-architecture=compute_90a", "--std=c++17", "-default-device", "--generate-line-info"}, true)
+      ->compile(source, {"--gpu-architecture=compute_90a", "--std=c++17", "-default-device", "--generate-line-info"},
+                true)
       .ptx;
 }
 

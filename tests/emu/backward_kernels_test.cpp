@@ -43,7 +43,7 @@ bool has_nvrtc() {
 Gradients run(const BackwardSample& sample, std::uint64_t seed) {
   const Problem& p = sample.problem;
   const codegen::KernelSpec spec = codegen::specialise(kArch, p, sample.config);
-  const auto program = Program::load(ptx_of(spec));
+  const auto program = Program::load(ptx_of(codegen::emit(spec).source));
   const std::unique_ptr<Machine> machine = Machine::create();
   BackwardData data(*machine, p, sample.options);
   data.reset();

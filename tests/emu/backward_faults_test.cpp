@@ -1,0 +1,91 @@
+// Faults that are planted into backward kernels must be found or make a gradient wrong.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "tests/emu/backward_data.h"
+
+namespace attune::emulator {
+namespace {
+
+struct Fault {
+  const char* what;
+  const char* config;
+  const char* find;  ///< once in the source
+  const char* replace;
+  const char* finding;  ///< its kind; "": nothing is found, but a gradient is wrong
+};
+
+constexpr const char* kMeeting = "family=sm90_backward";
+constexpr const char* kLagging = "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232";
+
+constexpr Fault kFaults[] = {
+    {"dS is read before it is shown to the async proxy", kMeeting,
+     "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
+    {"dS is read before both warpgroups have stored it", kMeeting,
+     "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    fence_proxy_async();\n", "race"},
+    {"dK is staged over K while it is read", kMeeting, "  barrier_sync(1, 256);  // nobody reads K and V any more\n",
+     "", "race"},
+    {"dQ is read while its product goes on", kMeeting, "    wgmma_wait_group<1>();\n    pin(dq);\n", "    pin(dq);\n",
+     "register_hazard"},
+    {"dQ's buffer is given back before it was read", kMeeting, "    if (lane == 0) bulk_wait_group_read<1>();\n", "",
+     "race"},
+    {"dV leaves from dS's buffers while these are written", kLagging,
+     "        if (thread == 0) bulk_wait_group_read<0>();\n", "", "race"},
+    {"a release too few", kLagging, "    if (lane == 0) mbarrier_arrive(shared + kDsEmpty + 8 * stage_before);\n", "",
+     "deadlock"},
+    {"the diagonal is off by one", kMeeting, "mask_queries(s, limit - tile.m", "mask_queries(s, limit - 1 - tile.m",
+     ""},
+    {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
+     ""},
+};
+
+std::string replaced(std::string source, const Fault& fault) {
+  const std::string find = fault.find;
+  const std::size_t at = source.find(find);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(source.find(find, at + 1) == std::string::npos);
+  return source.replace(at, find.size(), fault.replace);
+}
+
+}  // namespace
+
+TEST_CASE("backward: planted faults are found") {
+  try {
+    runtime::Compiler::get();
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::unsupported);
+    MESSAGE("no NVRTC here: " << std::string(error.what()));
+    return;
+  }
+  const Problem p = parse_problem("op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1");
+  for (const Fault& fault : kFaults) {
+    CAPTURE(std::string(fault.what));
+    const codegen::KernelSpec spec = codegen::specialise(parse_arch("sm_90a"), p, codegen::parse_config(fault.config));
+    const auto program = Program::load(ptx_of(replaced(codegen::emit(spec).source, fault)));
+    const std::string expected = fault.finding;
+    bool found = false, wrong = false;
+    std::string others;
+    // Some faults depend on who comes first.
+    for (std::uint64_t seed = 0; seed < 4 && !found && !wrong; ++seed) {
+      const std::unique_ptr<Machine> machine = Machine::create();
+      BackwardData data(*machine, p);
+      data.reset();
+      for (const Report& report : launch_backward(*machine, *program, spec, p, data, seed))
+        for (const Finding& finding : report.findings) {
+          found = found || finding_kind_name(finding.kind) == expected;
+          others += fmt::format("{} ", finding_kind_name(finding.kind));
+        }
+      if (!expected.empty()) continue;
+      CHECK(others == "");
+      const Gradients got = data.results(), exact = gradients(p, data.inputs, data.forward, Rounding::none);
+      wrong = relative_error(got.k, exact.k) > 0.02 || relative_error(got.v, exact.v) > 0.02;
+    }
+    CHECK_MESSAGE((expected.empty() ? wrong : found), "expected '" << expected << "', found: " << others);
+  }
+}
+
+}  // namespace attune::emulator
