@@ -141,7 +141,8 @@ int default_section(const Problem& p) {
     // Q, dO and the float32 sums of dQ of all query heads that read a KV head: every key block of it visits them.
     const double bytes_per_head = static_cast<double>(std::max<std::int64_t>(p.seqlen_q, 1)) *
                                   (6 * p.head_dim + 2 * p.head_dim_v) * p.heads / p.heads_kv;
-    return std::max(1, static_cast<int>(33554432.0 / bytes_per_head));
+    const auto pairs = static_cast<double>(std::max<std::int64_t>(p.heads_kv * p.batch, 1));
+    return static_cast<int>(std::clamp(33554432.0 / bytes_per_head, 1.0, pairs));
   }
   const double bytes_per_head = static_cast<double>(std::max<std::int64_t>(p.seqlen_k, 1)) *
                                 (p.head_dim + p.head_dim_v) * 2 * p.heads_kv / p.heads;

@@ -33,7 +33,7 @@ struct BackwardParams {
   std::int32_t tiles_m = 0;  ///< ceil(seqlen_q / block_m)
   std::int32_t tiles_n = 0;  ///< ceil(seqlen_k / block_n)
   std::int32_t pairs = 0;    ///< heads_kv * batch
-  std::int32_t section = 1;  ///< KV heads whose Q and dO share L2 at a time
+  std::int32_t section = 1;  ///< KV heads whose Q and dO share L2 at a time; 1 to pairs
   float scale = 0;           ///< softmax scale
   float scale_log2 = 0;      ///< scale * log2(e)
 };

@@ -22,35 +22,41 @@ template <typename Element, int kHeadDimV, int kBlockM, int kDqFloats, bool kDet
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   constexpr float kLog2E = 1.44269504088896f;
   constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
+  constexpr int kPasses = (kBlockM + kRows - 1) / kRows;
   const int64_t tile = blockIdx.x;
   const int64_t pair = tile / params.tiles_m;
   const int m = static_cast<int>(tile - pair * params.tiles_m);
   const int64_t batch = pair / params.heads, head = pair - batch * params.heads;
-  const int lane = threadIdx.x % kLanes;
-  for (int start = 0; start < kBlockM; start += kRows) {
-    const int in_tile = start + threadIdx.x / kLanes, row = m * kBlockM + in_tile;
-    float sum = 0.f;
-    if (in_tile < kBlockM && row < params.seqlen_q && 8 * lane < kHeadDimV) {
-      const uint4 o = *reinterpret_cast<const uint4*>(params.o + batch * params.o_batch + head * params.o_head +
-                                                      row * params.o_row + 8 * lane);
-      const uint4 d_o = *reinterpret_cast<const uint4*>(params.d_o + batch * params.do_batch + head * params.do_head +
-                                                        row * params.do_row + 8 * lane);
-      sum = (dot_of_pairs<Element>(o.x, d_o.x) + dot_of_pairs<Element>(o.y, d_o.y)) +
-            (dot_of_pairs<Element>(o.z, d_o.z) + dot_of_pairs<Element>(o.w, d_o.w));
-    }
+  const int lane = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
+  uint4 o[kPasses], d_o[kPasses];  // all loads first
 #pragma unroll
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
-    if (lane == 0 && in_tile < kBlockM) {
-      const int64_t at = tile * kBlockM + in_tile;
-      const int64_t index = pair * params.seqlen_q + row;
-      const float lse = row < params.seqlen_q ? params.lse[index] : -infinity();
-      const bool sees_keys = lse != -infinity();
-      params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
-      params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[index] : sum;
+  for (int pass = 0; pass < kPasses; pass++) {
+    const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;
+    o[pass] = d_o[pass] = make_uint4(0, 0, 0, 0);
+    if (in_tile < kBlockM && row < params.seqlen_q && 8 * lane < kHeadDimV) {
+      o[pass] = *reinterpret_cast<const uint4*>(params.o + batch * params.o_batch + head * params.o_head +
+                                                row * params.o_row + 8 * lane);
+      d_o[pass] = *reinterpret_cast<const uint4*>(params.d_o + batch * params.do_batch + head * params.do_head +
+                                                  row * params.do_row + 8 * lane);
     }
   }
   float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
   for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+  for (int pass = 0; pass < kPasses; pass++) {
+    const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;
+    float sum = (dot_of_pairs<Element>(o[pass].x, d_o[pass].x) + dot_of_pairs<Element>(o[pass].y, d_o[pass].y)) +
+                (dot_of_pairs<Element>(o[pass].z, d_o[pass].z) + dot_of_pairs<Element>(o[pass].w, d_o[pass].w));
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+    if (lane != 0 || in_tile >= kBlockM) continue;
+    const int64_t at = tile * kBlockM + in_tile;
+    const int64_t index = pair * params.seqlen_q + row;
+    const float lse = row < params.seqlen_q ? params.lse[index] : -infinity();
+    const bool sees_keys = lse != -infinity();
+    params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
+    params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[index] : sum;
+  }
   if (kDeterministic && threadIdx.x == 0) params.turns[tile] = 0;
   if (kTicket && tile == 0 && threadIdx.x == 0) *params.ticket = 0;
 }

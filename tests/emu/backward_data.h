@@ -260,7 +260,8 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.tiles_m = static_cast<std::int32_t>((p.seqlen_q + shape.block_m - 1) / shape.block_m);
   params.tiles_n = static_cast<std::int32_t>((p.seqlen_k + shape.block_n - 1) / shape.block_n);
   params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
-  params.section = launch_part.section > 0 ? launch_part.section : codegen::default_section(p);
+  params.section =
+      std::max(std::min(launch_part.section > 0 ? launch_part.section : codegen::default_section(p), params.pairs), 1);
   params.scale = static_cast<float>(data.inputs.scale);
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 

@@ -1,6 +1,7 @@
 // Backward kernels on the emulator: the gradients of the host, and nothing found.
 //
-// ATTUNE_EMU_SHARD=2/4 runs the second of four shares of the samples.
+// ATTUNE_EMU_SHARD=2/4 runs the second of four shares. ATTUNE_EMU_ALL=1 runs every candidate of the space for problems
+// of each kind instead of a sample.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -26,6 +27,34 @@ std::vector<BackwardSample> samples() {
   std::vector<BackwardSample> all;
   BackwardSampler sampler(kSampleSeed);
   while (all.size() < kSamples) all.push_back(sampler.next());
+  return all;
+}
+
+// Every candidate, each with one of the problems of its kind.
+std::vector<BackwardSample> all_candidates() {
+  std::vector<BackwardSample> all;
+  for (const auto& [dim, dim_v] :
+       {std::pair{8, 8}, {40, 40}, {64, 64}, {72, 72}, {64, 128}, {128, 128}, {192, 128}, {256, 256}}) {
+    for (const bool causal : {false, true}) {
+      BackwardSample sample;
+      sample.problem = {.op = Op::backward,
+                        .dtype = dim % 64 == 0 ? DType::bf16 : DType::fp16,
+                        .head_dim = dim,
+                        .head_dim_v = dim_v,
+                        .heads = 2,
+                        .heads_kv = causal ? 1 : 2,
+                        .causal = causal,
+                        .batch = 1,
+                        .seqlen_q = 221,
+                        .seqlen_k = 272};
+      for (const codegen::Config& config : codegen::candidates(kArch, sample.problem)) {
+        sample.config = config;
+        sample.options.gaps = all.size() % 4 == 3;
+        sample.options.d_lse = all.size() % 3 == 2;
+        all.push_back(sample);
+      }
+    }
+  }
   return all;
 }
 
@@ -111,7 +140,9 @@ TEST_CASE("backward: right, and nothing found") {
   if (!has_nvrtc()) return;
   std::size_t index = 1, share = 1;
   if (const char* text = std::getenv("ATTUNE_EMU_SHARD")) REQUIRE(std::sscanf(text, "%zu/%zu", &index, &share) == 2);
-  const std::vector<BackwardSample> all = samples();
+  const char* const whole = std::getenv("ATTUNE_EMU_ALL");
+  const std::vector<BackwardSample> all = whole != nullptr && std::string(whole) == "1" ? all_candidates() : samples();
+  CHECK(index <= all.size());
   for (std::size_t i = index - 1; i < all.size(); i += share) check(all[i], i);
 }
 
