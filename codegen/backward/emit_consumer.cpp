@@ -401,8 +401,8 @@ class ConsumerPrinter {
     arrive("shared + kKEmpty");
     out_.line("pin(dv);");
     out_.line("pin(dk);");
-    const std::string dv = fmt::format("shared{}", by_warpgroup(layout_.dv_staging_at(0), layout_.dv_staging_at(1))),
-                      dk = fmt::format("shared{}", by_warpgroup(layout_.dk_staging_at(0), layout_.dk_staging_at(1)));
+    const std::string dv = "shared + kSharedDs" + by_warpgroup(0, layout_.v_chunks * 64 * 128),
+                      dk = "shared + kSharedDq" + by_warpgroup(0, 4 * layout_.dq_start(1));
     out_.line("barrier_sync(1, 256);  // nobody reads dS any more");
     out_.line("stage_gradient<{}, {}>(dv, {}, 64 * 128, warp, lane, 1.f);", element(), dv_.count, dv);
     out_.line("barrier_sync({}, 160);  // the last part of dQ has left", barrier(4));

@@ -1,5 +1,7 @@
 #include "codegen/backward/layout.h"
 
+#include <algorithm>
+
 #include "codegen/backward/params.h"
 
 namespace attune::codegen {

@@ -34,9 +34,6 @@ struct Layout {
   std::array<Columns, kConsumers> dk, dv;       ///< by warpgroup, Split::columns: what it owns
   int k_at = 0, v_at = 0, q_at = 0, do_at = 0, ds_at = 0, p_at = 0, dq_at = 0, lse_at = 0, delta_at = 0,
       barriers_at = 0, items_at = 0;
-  /// Persistent: dK and dV leave from the buffers of dQ and dS.
-  int dk_staging_at(int warpgroup) const { return dq_at + 4 * dq_start(warpgroup); }
-  int dv_staging_at(int warpgroup) const { return ds_at + warpgroup * v_chunks * 64 * 128; }
   int bytes = 0;  ///< dynamic shared memory to ask for
 
   /// Floats of dQ's sums of one query tile, and where a warpgroup's part starts in them.

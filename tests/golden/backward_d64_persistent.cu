@@ -420,14 +420,14 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     pin(dv);
     pin(dk);
     barrier_sync(1, 256);  // nobody reads dS any more
-    stage_gradient<Bf16, 64>(dv, shared + 81920 + warpgroup * 8192, 64 * 128, warp, lane, 1.f);
+    stage_gradient<Bf16, 64>(dv, shared + kSharedDs + warpgroup * 8192, 64 * 128, warp, lane, 1.f);
     barrier_sync(4 + warpgroup, 160);  // the last part of dQ has left
-    stage_gradient<Bf16, 64>(dk, shared + 131072 + warpgroup * 12288, 64 * 128, warp, lane, params.scale);
+    stage_gradient<Bf16, 64>(dk, shared + kSharedDq + warpgroup * 12288, 64 * 128, warp, lane, params.scale);
     fence_proxy_async();
     barrier_sync(6 + warpgroup, 128);
     if (thread == 0) {
-      store_gradient<64>(map_dv, shared + 81920 + warpgroup * 8192, 64 * 128, 0, block.n * kBlockN + warpgroup * 64, block.head, block.batch);
-      store_gradient<64>(map_dk, shared + 131072 + warpgroup * 12288, 64 * 128, 0, block.n * kBlockN + warpgroup * 64, block.head, block.batch);
+      store_gradient<64>(map_dv, shared + kSharedDs + warpgroup * 8192, 64 * 128, 0, block.n * kBlockN + warpgroup * 64, block.head, block.batch);
+      store_gradient<64>(map_dk, shared + kSharedDq + warpgroup * 12288, 64 * 128, 0, block.n * kBlockN + warpgroup * 64, block.head, block.batch);
     }
     staged = true;
   }
