@@ -72,7 +72,7 @@ void emit_barriers(Writer& out, const Tunables& t) {
   out.line("mbarrier_init(shared + kVEmpty, 8);");
   out.open("for (int i = 0; i < 2; i++) {");
   out.line("mbarrier_init(shared + kItemFull + 8 * i, 1);");
-  out.line("mbarrier_init(shared + kItemEmpty + 8 * i, 9);  // the consumers' warps and the one that adds dQ");
+  out.line("mbarrier_init(shared + kItemEmpty + 8 * i, 10);  // the consumers' warps and two beside the producer");
   out.close();
 }
 
@@ -112,6 +112,7 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared{});", block);
   if (t.dq == DqPath::bulk)
     out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
+  if (t.persistent) out.line("if (warp == 2) prefetch_keys(&map_k, &map_v, params, shared);");
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", t.registers);
   if (consumers_are_alike(spec)) {

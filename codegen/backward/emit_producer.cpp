@@ -28,6 +28,29 @@ void emit_load_keys(Writer& out) {
   out.line("");
 }
 
+void emit_prefetch_keys(Writer& out, const KernelSpec& spec) {
+  out.line(
+      "// One warp asks for K and V of each block in L2 when it is handed out: they are loaded once those of the "
+      "block");
+  out.line("// before have been used, and then it is urgent.");
+  out.open(
+      "ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const BackwardParams& params, "
+      "uint32_t shared) {");
+  out.line("int slot = 0, phase_slot = 0;");
+  out.open("while (true) {");
+  emit_take_item(out);
+  out.line("if (index < 0) break;");
+  out.line("if ((threadIdx.x & 31) != 0) continue;");
+  out.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec.causal);
+  for (const auto& [chunks, map] : {std::pair{"kVChunks", "map_v"}, {"kQkChunks", "map_k"}}) {
+    out.line("for (int chunk = 0; chunk < {}; chunk++)", chunks);
+    out.line("  bulk_tensor_prefetch({}, chunk * 64, block.n * kBlockN, block.head, block.batch);", map);
+  }
+  out.close();
+  out.close();
+  out.line("");
+}
+
 void emit_load_queries(Writer& out) {
   out.line("// A tile of Q and its shifts, or of dO and its deltas, into the next stage of its ring.");
   out.line("template <int kChunks, int kStages>");
@@ -204,10 +227,12 @@ void emit_producer(Writer& out, const KernelSpec& spec) {
   emit_load_keys(out);
   emit_load_queries(out);
   emit_load_step(out);
-  if (spec.config.backward.persistent)
+  if (spec.config.backward.persistent) {
+    emit_prefetch_keys(out, spec);
     emit_produce_persistent(out, spec);
-  else
+  } else {
     emit_produce(out);
+  }
   if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
 }
 

@@ -1,6 +1,6 @@
 // needs: types.cuh
-// cp.async.bulk.* and cp.reduce.async.bulk.*: copies of bytes that lie one behind the other. Addresses and sizes are
-// multiples of 16.
+// cp.async.bulk.* and cp.reduce.async.bulk.*: copies of bytes that lie one behind the other (addresses and sizes are
+// multiples of 16), and boxes asked for ahead of time.
 
 ATTUNE_DEVICE void bulk_load(uint32_t destination, const void* source, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -25,3 +25,10 @@ ATTUNE_DEVICE void bulk_wait_group_read() {
 
 // Waits until all groups of this thread have completed: what they wrote is there.
 ATTUNE_DEVICE void bulk_wait_group() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Asks for a 4-D box in L2.
+ATTUNE_DEVICE void bulk_tensor_prefetch(const TensorMap* map, int column, int row, int head, int batch) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(column),
+               "r"(row), "r"(head), "r"(batch)
+               : "memory");
+}

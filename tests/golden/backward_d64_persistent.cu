@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
 
-#line 683 "kernel.cu"
+#line 690 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -202,6 +202,27 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
   advance(tile, block, params);
+}
+
+// One warp asks for K and V of each block in L2 when it is handed out: they are loaded once those of the block
+// before have been used, and then it is urgent.
+ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const BackwardParams& params, uint32_t shared) {
+  int slot = 0, phase_slot = 0;
+  while (true) {
+    mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
+    const int index = ld_shared(shared + kItems + 4 * slot);
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
+    slot ^= 1;
+    if (slot == 0) phase_slot ^= 1;
+    if (index < 0) break;
+    if ((threadIdx.x & 31) != 0) continue;
+    const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(index, params);
+    for (int chunk = 0; chunk < kVChunks; chunk++)
+      bulk_tensor_prefetch(map_v, chunk * 64, block.n * kBlockN, block.head, block.batch);
+    for (int chunk = 0; chunk < kQkChunks; chunk++)
+      bulk_tensor_prefetch(map_k, chunk * 64, block.n * kBlockN, block.head, block.batch);
+  }
 }
 
 // Producer: one thread loads, in the order in which the consumers read.
@@ -477,7 +498,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     mbarrier_init(shared + kVEmpty, 8);
     for (int i = 0; i < 2; i++) {
       mbarrier_init(shared + kItemFull + 8 * i, 1);
-      mbarrier_init(shared + kItemEmpty + 8 * i, 9);  // the consumers' warps and the one that adds dQ
+      mbarrier_init(shared + kItemEmpty + 8 * i, 10);  // the consumers' warps and two beside the producer
     }
     fence_mbarrier_init();
   }
@@ -487,6 +508,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared);
     if (warp == 1) add_dq_blocks(params, shared);
+    if (warp == 2) prefetch_keys(&map_k, &map_v, params, shared);
   } else {
     setmaxnreg_inc<232>();
     consume(&map_dk, &map_dv, params, shared, warpgroup - 1);
