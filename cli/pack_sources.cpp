@@ -12,6 +12,17 @@
 
 namespace attune::cli {
 
+namespace {
+
+std::vector<PackSideLaunch> pack_sides(const std::vector<codegen::SideLaunch>& sides) {
+  std::vector<PackSideLaunch> all;
+  for (const codegen::SideLaunch& side : sides)
+    all.push_back({.entry = side.entry, .threads = side.threads, .shared_bytes = side.shared_bytes});
+  return all;
+}
+
+}  // namespace
+
 PackDraft::PackDraft() { manifest_.producer = fmt::format("attune {}", version()); }
 
 bool PackDraft::add(const Problem& problem, const codegen::Config& config, const runtime::Build& build,
@@ -33,7 +44,9 @@ bool PackDraft::add(const Problem& problem, const codegen::Config& config, const
                   .q_box_rows = shape.q_box_rows,
                   .kv_box_rows = shape.kv_box_rows,
                   .o_box_rows = shape.o_box_rows,
-                  .counter = shape.counter};
+                  .counter = shape.counter,
+                  .before = pack_sides(shape.before),
+                  .after = pack_sides(shape.after)};
   entry.build_key = build.key;
   entry.cubin_sha256 = sha256_hex(build.cubin);
   entry.cubin_bytes = build.cubin.size();

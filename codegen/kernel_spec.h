@@ -67,6 +67,8 @@ struct LaunchShape {
   // o_box_rows rows. The kernels before and after it have a thread block for each of the tiles_m * heads * batch query
   // tiles. (The reference's grids: see ReferenceBackwardParams.)
   std::vector<SideLaunch> before = {}, after = {};
+
+  bool operator==(const LaunchShape&) const = default;
 };
 LaunchShape launch_shape(const KernelSpec& spec);
 

@@ -12,7 +12,8 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::size_t kMaxBytes = 1 << 20;  // a document is below 2 KiB; larger ones are damaged
 
-// The parser recurses, so depth is bounded before it sees the text. The documents are flat: one level.
+// The parser recurses, so depth is bounded before it sees the text. The documents are almost flat: arrays of objects
+// at most.
 bool flat(std::string_view text) {
   int depth = 0;
   bool quoted = false;
@@ -56,13 +57,37 @@ int number_of(const json& object, const char* key, int low, int high) {
   return static_cast<int>(value);
 }
 
+json sides_json(const std::vector<codegen::SideLaunch>& sides) {
+  json array = json::array();
+  for (const codegen::SideLaunch& side : sides)
+    array.push_back({{"entry", side.entry}, {"threads", side.threads}, {"shared_bytes", side.shared_bytes}});
+  return array;
+}
+
+constexpr int kLarge = 1 << 30;
+
+// Absent where a build has one kernel.
+std::vector<codegen::SideLaunch> sides_of(const json& object, const char* key) {
+  std::vector<codegen::SideLaunch> sides;
+  const auto it = object.find(key);
+  if (it == object.end()) return sides;
+  if (!it->is_array()) fail(ErrorCode::cache, "build metadata: '{}' is no array", key);
+  for (const json& side : *it) {
+    if (!side.is_object()) fail(ErrorCode::cache, "build metadata: '{}' holds what is no object", key);
+    sides.push_back({.entry = text_of(side, "entry"),
+                     .threads = number_of(side, "threads", 1, 1024),
+                     .shared_bytes = number_of(side, "shared_bytes", 0, kLarge)});
+  }
+  return sides;
+}
+
 }  // namespace
 
 bool BuildInfo::operator==(const BuildInfo& other) const { return to_json(*this) == to_json(other); }
 
 std::string to_json(const BuildInfo& info) {
   const codegen::LaunchShape& s = info.shape;
-  return json{{"format", kFormat},
+  json object{{"format", kFormat},
               {"spec", info.spec},
               {"entry", s.entry},
               {"threads", s.threads},
@@ -79,8 +104,10 @@ std::string to_json(const BuildInfo& info) {
               {"stack", info.stack},
               {"nvrtc", info.nvrtc},
               {"compile_ms", info.compile_ms},
-              {"rejected", info.rejected}}
-      .dump();
+              {"rejected", info.rejected}};
+  if (!s.before.empty()) object["before"] = sides_json(s.before);
+  if (!s.after.empty()) object["after"] = sides_json(s.after);
+  return object.dump();
 }
 
 BuildInfo parse_build_info(std::string_view text) {
@@ -91,7 +118,6 @@ BuildInfo parse_build_info(std::string_view text) {
   if (!object.is_object()) fail(ErrorCode::cache, "build metadata: not a JSON object");
   number_of(object, "format", kFormat, kFormat);
 
-  constexpr int kLarge = 1 << 30;
   BuildInfo info;
   info.spec = text_of(object, "spec");
   info.shape.entry = text_of(object, "entry");
@@ -103,6 +129,8 @@ BuildInfo parse_build_info(std::string_view text) {
   info.shape.kv_box_rows = number_of(object, "kv_box_rows", 0, 256);
   info.shape.o_box_rows = number_of(object, "o_box_rows", 0, 256);
   info.shape.counter = number_of(object, "counter", 0, 1) == 1;
+  info.shape.before = sides_of(object, "before");
+  info.shape.after = sides_of(object, "after");
   info.registers = number_of(object, "registers", 0, 255);
   info.spill_stores = number_of(object, "spill_stores", 0, kLarge);
   info.spill_loads = number_of(object, "spill_loads", 0, kLarge);

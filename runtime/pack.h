@@ -24,6 +24,15 @@ inline constexpr int kMaxManifestDepth = 16;
 inline constexpr int kMaxManifestValues = 1 << 20;
 inline constexpr int kPackSchema = 1;
 
+/// A kernel that is launched before or after an entry's main one, as codegen::SideLaunch has it.
+struct PackSideLaunch {
+  std::string entry;
+  std::int64_t threads = 0;
+  std::int64_t shared_bytes = 0;
+
+  bool operator==(const PackSideLaunch&) const = default;
+};
+
 /// What the host must know to launch, as codegen::LaunchShape has it. Each number is within [0, 2^31).
 struct PackLaunch {
   std::string entry;
@@ -35,6 +44,7 @@ struct PackLaunch {
   std::int64_t kv_box_rows = 0;
   std::int64_t o_box_rows = 0;
   bool counter = false;
+  std::vector<PackSideLaunch> before = {}, after = {};
 
   bool operator==(const PackLaunch&) const = default;
 };

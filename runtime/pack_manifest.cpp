@@ -82,6 +82,8 @@ class Object {
     if (!value.is_object()) fail(ErrorCode::pack, "{}: is not an object", where_);
   }
 
+  bool has(const char* name) const { return value_.contains(name); }
+
   const json& at(const char* name) const {
     const auto found = value_.find(name);
     if (found == value_.end()) fail(ErrorCode::pack, "{}: {}: is missing", where_, name);
@@ -123,6 +125,26 @@ class Object {
   std::string where_;
 };
 
+// Absent where an entry has one kernel.
+std::vector<PackSideLaunch> parse_sides(const Object& launch, const char* name, const std::string& where) {
+  std::vector<PackSideLaunch> sides;
+  if (!launch.has(name)) return sides;
+  for (const json& value : launch.array(name)) {
+    const Object side(value, fmt::format("{}: launch: {} {}", where, name, sides.size()));
+    sides.push_back({.entry = side.text("entry"),
+                     .threads = side.number("threads", 0, kLargestNumber),
+                     .shared_bytes = side.number("shared_bytes", 0, kLargestNumber)});
+  }
+  return sides;
+}
+
+json sides_json(const std::vector<PackSideLaunch>& sides) {
+  json array = json::array();
+  for (const PackSideLaunch& side : sides)
+    array.push_back({{"entry", side.entry}, {"threads", side.threads}, {"shared_bytes", side.shared_bytes}});
+  return array;
+}
+
 PackEntry parse_entry(const json& value, const std::string& where) {
   const Object object(value, where);
   PackEntry entry;
@@ -149,33 +171,38 @@ PackEntry parse_entry(const json& value, const std::string& where) {
   entry.launch.kv_box_rows = launch.number("kv_box_rows", 0, kLargestNumber);
   entry.launch.o_box_rows = launch.number("o_box_rows", 0, kLargestNumber);
   entry.launch.counter = launch.flag("counter");
+  entry.launch.before = parse_sides(launch, "before", where);
+  entry.launch.after = parse_sides(launch, "after", where);
   return entry;
 }
 
 json to_json_value(const PackEntry& entry) {
   const PackLaunch& launch = entry.launch;
-  return {{"problem", entry.problem},
-          {"config", entry.config},
-          {"spec", entry.spec},
-          {"arch", entry.arch},
-          {"launch",
-           {{"entry", launch.entry},
-            {"threads", launch.threads},
-            {"shared_bytes", launch.shared_bytes},
-            {"block_m", launch.block_m},
-            {"block_n", launch.block_n},
-            {"q_box_rows", launch.q_box_rows},
-            {"kv_box_rows", launch.kv_box_rows},
-            {"o_box_rows", launch.o_box_rows},
-            {"counter", launch.counter}}},
-          {"build_key", entry.build_key},
-          {"cubin_sha256", entry.cubin_sha256},
-          {"cubin_bytes", entry.cubin_bytes},
-          {"registers", entry.registers},
-          {"errors", entry.errors},
-          {"median", entry.median},
-          {"tflops", entry.tflops},
-          {"environment", entry.environment}};
+  json value{{"problem", entry.problem},
+             {"config", entry.config},
+             {"spec", entry.spec},
+             {"arch", entry.arch},
+             {"launch",
+              {{"entry", launch.entry},
+               {"threads", launch.threads},
+               {"shared_bytes", launch.shared_bytes},
+               {"block_m", launch.block_m},
+               {"block_n", launch.block_n},
+               {"q_box_rows", launch.q_box_rows},
+               {"kv_box_rows", launch.kv_box_rows},
+               {"o_box_rows", launch.o_box_rows},
+               {"counter", launch.counter}}},
+             {"build_key", entry.build_key},
+             {"cubin_sha256", entry.cubin_sha256},
+             {"cubin_bytes", entry.cubin_bytes},
+             {"registers", entry.registers},
+             {"errors", entry.errors},
+             {"median", entry.median},
+             {"tflops", entry.tflops},
+             {"environment", entry.environment}};
+  if (!launch.before.empty()) value["launch"]["before"] = sides_json(launch.before);
+  if (!launch.after.empty()) value["launch"]["after"] = sides_json(launch.after);
+  return value;
 }
 
 void check_text(const std::string& where, const char* name, const std::string& text) {
@@ -226,6 +253,13 @@ void check_manifest(const Manifest& manifest) {
     check_number(where, "launch: q_box_rows", entry.launch.q_box_rows);
     check_number(where, "launch: kv_box_rows", entry.launch.kv_box_rows);
     check_number(where, "launch: o_box_rows", entry.launch.o_box_rows);
+    for (const auto* sides : {&entry.launch.before, &entry.launch.after}) {
+      for (const PackSideLaunch& side : *sides) {
+        check_identifier(where, "launch: entry", side.entry);
+        check_number(where, "launch: threads", side.threads);
+        check_number(where, "launch: shared_bytes", side.shared_bytes);
+      }
+    }
     check_number(where, "registers", entry.registers);
     check_digest(where, "build_key", entry.build_key);
     check_digest(where, "cubin_sha256", entry.cubin_sha256);

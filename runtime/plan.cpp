@@ -18,6 +18,7 @@ const char* to_string(Origin origin) noexcept {
 Plan::Plan(std::shared_ptr<const runtime::PlanState> state) noexcept : state_(std::move(state)) {}
 
 void Plan::launch(const ForwardArgs& args) const { state_->launch(args); }
+void Plan::launch_backward(const BackwardArgs& args) const { state_->launch(args); }
 std::size_t Plan::workspace_bytes() const noexcept { return state_->workspace_bytes(); }
 const Problem& Plan::problem() const noexcept { return state_->problem(); }
 const PlanInfo& Plan::info() const noexcept { return state_->info(); }

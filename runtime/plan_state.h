@@ -1,12 +1,12 @@
-// What stands behind attune::Plan: a loaded kernel and everything that a launch would otherwise have to compute.
+// What stands behind attune::Plan: loaded kernels and everything that a launch would otherwise have to compute.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <attune/plan.h>
 #include <attune/problem.h>
@@ -14,7 +14,6 @@
 #include "codegen/kernel_spec.h"
 #include "runtime/builder.h"
 #include "runtime/device.h"
-#include "runtime/tensor_map.h"
 #include "runtime/workspace_pool.h"
 
 namespace attune::runtime {
@@ -52,47 +51,57 @@ struct PlanSource {
 /// sense.
 PlanSource plan_source(const Build& build, const codegen::Config& config, Origin origin);
 
-/// Loads a kernel for a problem. Checks before the driver sees it that the cubin is for this device and holds the
-/// kernel, that the kernel serves the problem, and that the grid is legal. Throws Error(invalid_argument),
+/// Loads the kernels for a problem. Checks before the driver sees it that the cubin is for this device and holds the
+/// kernels, that they serve the problem, and that the grids are legal. Throws Error(invalid_argument),
 /// Error(unsupported) (another architecture, too much shared memory), Error(not_found), Error(driver),
 /// Error(out_of_memory). Not under stream capture.
 Plan make_plan(std::shared_ptr<PlanContext> context, const Problem& problem, PlanSource source);
 
+/// What plans of every operation have in common. A launch of another operation's arguments is refused.
 class PlanState {
  public:
-  PlanState(std::shared_ptr<PlanContext> context, const Problem& problem, PlanSource source);
+  virtual ~PlanState() = default;
+  PlanState(const PlanState&) = delete;
+  PlanState& operator=(const PlanState&) = delete;
 
-  void launch(const ForwardArgs& args) const;
-  std::size_t workspace_bytes() const { return counter_ ? WorkspacePool::kBytes : 0; }
+  virtual void launch(const ForwardArgs& args) const;
+  virtual void launch(const BackwardArgs& args) const;
+  virtual std::size_t workspace_bytes() const = 0;
   const Problem& problem() const { return problem_; }
   const PlanInfo& info() const { return info_; }
 
+ protected:
+  PlanState(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source);
+
+  const PlanContext& context() const { return *context_; }
+  PlanContext& context() { return *context_; }
+  Device& device() const { return context_->device(); }
+  const codegen::LaunchShape& shape() const { return shape_; }
+  /// The kernel of that name, in the loaded module.
+  Function function(const std::string& entry, int shared_bytes) { return module_->function(entry, shared_bytes); }
+  /// For PlanInfo::blocks.
+  void set_blocks(std::int64_t blocks) { info_.blocks = blocks; }
+
+  /// `given`, or the default scale if it is 0. Throws Error(invalid_argument) for a scale that is not allowed.
+  float checked_scale(float given) const;
+  /// PlanContext::check_pointers(): throws Error(invalid_argument) if the memory is the host's or another device's.
+  /// Null is allowed.
+  void check_owner(const char* name, const void* pointer) const;
+
  private:
-  struct Maps;
-
-  Maps& maps_of_this_thread() const;
-  void update_maps(Maps& maps, const ForwardArgs& args) const;
-  void update_map(Maps& maps, Operand operand, const void* base, const Strides& strides) const;
-  void check_scalars(const ForwardArgs& args) const;
-  void check_pointers(const ForwardArgs& args) const;
-  unsigned* counter(const ForwardArgs& args) const;
-
   // The order is that of destruction, backwards: the module goes before the device.
   std::shared_ptr<PlanContext> context_;
-  std::unique_ptr<Module> module_;
-  Function function_;
   Problem problem_;
   codegen::LaunchShape shape_;
+  std::unique_ptr<Module> module_;
   PlanInfo info_;
-  std::uint64_t id_;    // never reused, so a thread's memo cannot meet another plan's
-  bool empty_ = false;  // nothing to compute
-  bool counter_ = false;
   float default_scale_ = 0;
-  Strides default_o_strides_;
-  WorkspacePool* workspaces_ = nullptr;
-  codegen::ForwardParams params_;                             // all but pointers, strides and scale
-  LaunchConfig launch_;                                       // all but the stream
-  std::array<std::optional<TensorMap>, kOperands> prebuilt_;  // default strides, another address
 };
+
+/// Throws Error(invalid_argument) unless the address is a multiple of `alignment`.
+void check_alignment(const char* name, const void* pointer, std::size_t alignment);
+
+/// How many blocks of `block` rows cover `rows` rows.
+constexpr std::int64_t blocks_over(std::int64_t rows, int block) { return (rows + block - 1) / block; }
 
 }  // namespace attune::runtime

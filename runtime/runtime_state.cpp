@@ -58,6 +58,16 @@ std::optional<double> seconds_of(const std::string& text) {
   return std::nullopt;
 }
 
+std::vector<codegen::SideLaunch> sides_of(const std::vector<PackSideLaunch>& sides) {
+  std::vector<codegen::SideLaunch> all;
+  for (const PackSideLaunch& side : sides) {
+    all.push_back({.entry = side.entry,
+                   .threads = static_cast<int>(side.threads),
+                   .shared_bytes = static_cast<int>(side.shared_bytes)});
+  }
+  return all;
+}
+
 PlanSource pack_source(const Pack& pack, const PackEntry& entry) {
   PlanSource source;
   source.config = codegen::parse_config(entry.config);
@@ -71,7 +81,9 @@ PlanSource pack_source(const Pack& pack, const PackEntry& entry) {
                   .q_box_rows = static_cast<int>(l.q_box_rows),
                   .kv_box_rows = static_cast<int>(l.kv_box_rows),
                   .o_box_rows = static_cast<int>(l.o_box_rows),
-                  .counter = l.counter};
+                  .counter = l.counter,
+                  .before = sides_of(l.before),
+                  .after = sides_of(l.after)};
   source.cubin = pack.cubin(entry);
   source.build_key = entry.build_key;
   source.origin = Origin::pack;

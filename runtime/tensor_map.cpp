@@ -25,6 +25,20 @@ std::array<Axis, 3> axes(const TensorShape& shape, const Strides& strides) {
           Axis{"batch", shape.batch, strides.batch}};
 }
 
+int box_rows(const codegen::LaunchShape& shape, Operand operand) {
+  switch (operand) {
+    case Operand::q:
+    case Operand::d_o: return shape.q_box_rows;
+    case Operand::k:
+    case Operand::v: return shape.kv_box_rows;
+    case Operand::o:
+    case Operand::d_k:
+    case Operand::d_v: return shape.o_box_rows;
+    case Operand::d_q: break;
+  }
+  fail(ErrorCode::internal, "{}: no kernel takes a map of it", to_string(operand));
+}
+
 }  // namespace
 
 const char* to_string(Operand operand) noexcept {
@@ -33,16 +47,29 @@ const char* to_string(Operand operand) noexcept {
     case Operand::k: return "k";
     case Operand::v: return "v";
     case Operand::o: return "o";
+    case Operand::d_o: return "d_o";
+    case Operand::d_q: return "d_q";
+    case Operand::d_k: return "d_k";
+    case Operand::d_v: return "d_v";
   }
   return "?";
 }
 
+bool is_output(Op op, Operand operand) {
+  if (op == Op::forward) return operand == Operand::o;
+  return operand == Operand::d_q || operand == Operand::d_k || operand == Operand::d_v;
+}
+
 TensorShape shape_of(const Problem& p, Operand operand) {
   switch (operand) {
-    case Operand::q: return {p.head_dim, p.seqlen_q, p.heads, p.batch};
-    case Operand::k: return {p.head_dim, p.seqlen_k, p.heads_kv, p.batch};
-    case Operand::v: return {p.head_dim_v, p.seqlen_k, p.heads_kv, p.batch};
-    case Operand::o: return {p.head_dim_v, p.seqlen_q, p.heads, p.batch};
+    case Operand::q:
+    case Operand::d_q: return {p.head_dim, p.seqlen_q, p.heads, p.batch};
+    case Operand::k:
+    case Operand::d_k: return {p.head_dim, p.seqlen_k, p.heads_kv, p.batch};
+    case Operand::v:
+    case Operand::d_v: return {p.head_dim_v, p.seqlen_k, p.heads_kv, p.batch};
+    case Operand::o:
+    case Operand::d_o: return {p.head_dim_v, p.seqlen_q, p.heads, p.batch};
   }
   fail(ErrorCode::internal, "operand {}", static_cast<int>(operand));
 }
@@ -79,14 +106,14 @@ void check_strides(const Problem& problem, Operand operand, const Strides& resol
            axis.length, axis.name, axis.stride);
     }
   }
-  if (operand != Operand::o) return;  // inputs may overlap themselves
+  if (!is_output(problem.op, operand)) return;  // inputs may overlap themselves
   std::ranges::sort(all, {}, &Axis::stride);
   std::int64_t inner = shape.head_dim;
   for (const Axis& axis : all) {
     if (axis.length <= 1) continue;
     if (axis.stride < inner) {
       fail(ErrorCode::invalid_argument,
-           "o: with a {} stride of {} elements its elements would overlap (allowed: {} and more)", axis.name,
+           "{}: with a {} stride of {} elements its elements would overlap (allowed: {} and more)", tensor, axis.name,
            axis.stride, inner);
     }
     inner = (axis.length - 1) * axis.stride + inner;
@@ -97,13 +124,11 @@ TensorMapGeometry geometry(const Problem& problem, const codegen::LaunchShape& s
                            const Strides& resolved) {
   TensorMapGeometry g;
   g.dtype = problem.dtype;
-  g.box_rows = static_cast<std::uint32_t>(operand == Operand::q   ? shape.q_box_rows
-                                          : operand == Operand::o ? shape.o_box_rows
-                                                                  : shape.kv_box_rows);
+  g.box_rows = static_cast<std::uint32_t>(box_rows(shape, operand));
   TensorShape t = shape_of(problem, operand);
   Strides strides = resolved;
-  if (t.rows == 0 && (operand == Operand::k || operand == Operand::v)) {
-    // One row of Q's memory, no wider than a row of Q is.
+  if (t.rows == 0) {
+    // One row of another tensor's memory, no wider than any of them.
     t = {std::min(problem.head_dim, problem.head_dim_v), 1, 1, 1};
     strides = {};
   } else {

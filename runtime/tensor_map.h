@@ -1,5 +1,5 @@
-// Tensor maps for Q, K, V and O: from a problem and strides to what the device encodes, every limit of TMA
-// checked.
+// Tensor maps for Q, K, V, O and the gradients: from a problem and strides to what the device encodes, every limit of
+// TMA checked.
 #pragma once
 
 #include <array>
@@ -13,9 +13,13 @@
 
 namespace attune::runtime {
 
-enum class Operand { q, k, v, o };
-inline constexpr int kOperands = 4;
-const char* to_string(Operand operand) noexcept;  ///< "q", ...
+enum class Operand { q, k, v, o, d_o, d_q, d_k, d_v };
+inline constexpr int kForwardOperands = 4;  ///< the first ones
+inline constexpr int kOperands = 8;
+const char* to_string(Operand operand) noexcept;  ///< "q", "d_o", ...
+
+/// Whether kernels for this operation write the tensor rather than read it.
+bool is_output(Op op, Operand operand);
 
 /// One tensor's extents, in elements.
 struct TensorShape {
@@ -30,14 +34,14 @@ Strides default_strides(const Problem& problem, Operand operand);
 Strides resolve_strides(const Problem& problem, Operand operand, const Strides& strides);
 
 /// Throws Error(invalid_argument), naming the tensor, what it was and what is allowed: strides of dimensions
-/// longer than 1 must be positive multiples of 8 elements below 2^39 and rows must not overlap; the whole
+/// longer than 1 must be positive multiples of 8 elements below 2^39 and an output's rows must not overlap; the whole
 /// extent must stay below 2^63 bytes. A dimension of length 1 may have any stride. (TMA: strides are
 /// multiples of 16 bytes below 2^40.)
 void check_strides(const Problem& problem, Operand operand, const Strides& resolved);
 
 /// The geometry that is encoded. Strides of dimensions of length 1 are replaced by legal ones. Checks strides
-/// and extents (1 to 2^32). With seqlen_k = 0, K and V become one row: the caller points them at Q's memory
-/// and the kernel, which knows the length, never uses them.
+/// and extents (1 to 2^32). A tensor without rows becomes one row: the caller points it at memory of another tensor
+/// and the kernel, which knows the length, never uses it.
 TensorMapGeometry geometry(const Problem& problem, const codegen::LaunchShape& shape, Operand operand,
                            const Strides& resolved);
 

@@ -23,9 +23,9 @@ class EmulatedTensors {
   struct Options {
     tuner::Scores scores = {};
     unsigned seed = 7;
-    std::array<Strides, runtime::kOperands> strides = {};  ///< of Q, K, V, O; zeros: the problem's layout
-    bool lse = true;                                       ///< false: the kernel gets a null pointer
-    runtime::RowSample rows = {};                          ///< that are compared
+    std::array<Strides, runtime::kForwardOperands> strides = {};  ///< of Q, K, V, O; zeros: the problem's layout
+    bool lse = true;                                              ///< false: the kernel gets a null pointer
+    runtime::RowSample rows = {};                                 ///< that are compared
   };
   /// Inputs are written where the tensors have elements; the gaps that strides leave stay unwritten.
   EmulatedTensors(runtime::CpuDevice& device, const Problem& problem, const Options& options);
@@ -54,8 +54,8 @@ class EmulatedTensors {
   runtime::CpuDevice* device_;
   Problem problem_;
   Options options_;
-  std::array<Strides, runtime::kOperands> strides_;
-  std::array<runtime::DeviceBuffer, runtime::kOperands> memory_;
+  std::array<Strides, runtime::kForwardOperands> strides_;
+  std::array<runtime::DeviceBuffer, runtime::kForwardOperands> memory_;
   runtime::DeviceBuffer lse_, counter_;
   runtime::HostAttention exact_;
 };

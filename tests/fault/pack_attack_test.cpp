@@ -230,6 +230,13 @@ TEST_CASE_FIXTURE(PackFixture, "numbers out of range") {
     }
   }
   check_refused_manifest(with("/entries/0/launch/counter", 1), "counter");
+  for (const char* field : {"threads", "shared_bytes"}) {
+    json side{{"entry", "prepare"}, {"threads", 256}, {"shared_bytes", 0}};
+    side[field] = -1;
+    check_refused_manifest(with("/entries/0/launch/before", json::array({side})), field);
+    side.erase(field);
+    check_refused_manifest(with("/entries/0/launch/after", json::array({side})), field);
+  }
   check_refused_manifest(with("/entries/0/registers", -1), "registers");
   check_refused_manifest(with("/entries/0/cubin_bytes", 17), "");
 }
@@ -247,6 +254,8 @@ TEST_CASE_FIXTURE(PackFixture, "fields missing or of another type") {
   }
   for (const auto& [key, value] : entry["launch"].items())
     check_refused_manifest(without("/entries/0/launch", key), key);
+  check_refused_manifest(with("/entries/0/launch/before", 5), "before");
+  check_refused_manifest(with("/entries/0/launch/after", json::array({"finish"})), "after");
   for (const char* key : {"build_key", "environment", "reason"}) {
     check_refused_manifest(without("/quarantine/0", key), key);
   }
@@ -267,6 +276,8 @@ TEST_CASE_FIXTURE(PackFixture, "duplicates, NULs and odd names") {
   for (const std::string& name : {std::string(), std::string("a b"), std::string("1a"), std::string("a\0b", 3),
                                   std::string("a;b"), std::string(2000, 'a')}) {
     check_refused_manifest(with("/entries/0/launch/entry", name), "identifier");
+    const json side{{"entry", name}, {"threads", 256}, {"shared_bytes", 0}};
+    check_refused_manifest(with("/entries/0/launch/after", json::array({side})), "identifier");
     check_refused_manifest(with("/entries/0/arch", name), "identifier");
   }
   check_refused_manifest(with("/entries/0/build_key", "short"), "build_key");

@@ -52,9 +52,9 @@ TEST_CASE("cost: a launch against a raw driver launch of the same kernel") {
     device()->fill8(counter.data(), 0, 8, nullptr);
     device()->synchronize();
 
-    runtime::TensorMap maps[runtime::kOperands];
+    runtime::TensorMap maps[runtime::kForwardOperands];
     const void* bases[] = {a.args().q, a.args().k, a.args().v, a.args().o};
-    for (int i = 0; i < runtime::kOperands; ++i) {
+    for (int i = 0; i < runtime::kForwardOperands; ++i) {
       const auto operand = static_cast<runtime::Operand>(i);
       device()->encode(runtime::geometry(problem, shape, operand, runtime::default_strides(problem, operand)), bases[i],
                        &maps[i]);

@@ -122,7 +122,7 @@ class Attention {
   explicit Attention(const Problem& problem) : Attention(problem, Options()) {}
   Attention(const Problem& problem, const Options& options) : problem_(problem) {
     const Strides given[] = {options.q, options.k, options.v, options.o};
-    for (int i = 0; i < runtime::kOperands; ++i) {
+    for (int i = 0; i < runtime::kForwardOperands; ++i) {
       const auto operand = static_cast<runtime::Operand>(i);
       strides_[i] = runtime::resolve_strides(problem, operand, given[i]);
       const runtime::TensorShape s = runtime::shape_of(problem, operand);
@@ -298,9 +298,9 @@ class Attention {
   }
 
   const Problem problem_;
-  Strides strides_[runtime::kOperands];
-  std::vector<std::uint16_t> host_[runtime::kOperands];
-  runtime::DeviceBuffer memory_[runtime::kOperands];
+  Strides strides_[runtime::kForwardOperands];
+  std::vector<std::uint16_t> host_[runtime::kForwardOperands];
+  runtime::DeviceBuffer memory_[runtime::kForwardOperands];
   runtime::DeviceBuffer lse_;
   ForwardArgs args_;
   mutable std::optional<Exact> exact_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "codegen/backward/params.h"
 #include "codegen/kernel_spec.h"
 #include "runtime/device.h"
 
@@ -21,8 +22,9 @@ namespace attune::tests {
 struct RecordedLaunch {
   std::string entry;
   runtime::LaunchConfig config;
-  std::vector<runtime::TensorMap> maps;  // q, k, v, o
-  codegen::ForwardParams params;
+  std::vector<runtime::TensorMap> maps;  // q, k, v, o, or q, k, v, dO, dK, dV
+  codegen::ForwardParams params;         // of a forward kernel
+  codegen::BackwardParams backward;      // of a backward kernel
 };
 
 // What FakeDevice::encode writes into a map's 128 bytes.
@@ -78,10 +80,9 @@ class FakeDevice : public runtime::Device {
   std::unique_ptr<runtime::Module> load(std::string_view) override {
     struct FakeModule : runtime::Module {
       runtime::Function function(const std::string& entry, int) override {
-        name = entry;
-        return {&name};
+        return {const_cast<std::string*>(&*names.insert(entry).first)};
       }
-      std::string name;
+      std::set<std::string> names;
     };
     ++loads;
     return std::make_unique<FakeModule>();
@@ -91,8 +92,13 @@ class FakeDevice : public runtime::Device {
     RecordedLaunch l;
     l.entry = *static_cast<const std::string*>(function.handle);
     l.config = config;
-    for (int i = 0; i < 4; ++i) l.maps.push_back(*static_cast<const runtime::TensorMap*>(arguments[i]));
-    l.params = *static_cast<const codegen::ForwardParams*>(arguments[4]);
+    const bool backward = l.entry.starts_with("attune_backward");
+    const int maps = l.entry == "attune_forward" ? 4 : l.entry == "attune_backward" ? 6 : 0;
+    for (int i = 0; i < maps; ++i) l.maps.push_back(*static_cast<const runtime::TensorMap*>(arguments[i]));
+    if (backward)
+      l.backward = *static_cast<const codegen::BackwardParams*>(arguments[maps]);
+    else
+      l.params = *static_cast<const codegen::ForwardParams*>(arguments[maps]);
     launches.push_back(l);
   }
 
@@ -126,10 +132,8 @@ class FakeDevice : public runtime::Device {
   }
 };
 
-// The smallest ELF file that read_cubin() takes for a cubin with one kernel.
-inline std::string fake_cubin(const std::string& entry = "attune_forward", int sm = 90) {
-  const std::string text_name = ".text." + entry;
-  const std::string names = std::string("\0.shstrtab\0", 11) + text_name + std::string(1, '\0');
+// The smallest ELF file that read_cubin() takes for a cubin with these kernels.
+inline std::string fake_cubin(const std::vector<std::string>& entries, int sm = 90) {
   struct Header {
     unsigned char ident[16];
     std::uint16_t type, machine;
@@ -146,17 +150,27 @@ inline std::string fake_cubin(const std::string& entry = "attune_forward", int s
   };
   static_assert(sizeof(Header) == 64 && sizeof(Section) == 64);
   constexpr std::size_t kCode = 32;
-  const std::size_t text_at = sizeof(Header), names_at = text_at + kCode;
+  std::string names("\0.shstrtab\0", 11);
+  std::vector<Section> sections(2);
+  for (const std::string& entry : entries) {
+    const std::size_t at = sizeof(Header) + kCode * (sections.size() - 2);
+    sections.push_back({static_cast<std::uint32_t>(names.size()), 1, 6, 0, at, kCode, 0, 0, 16, 0});
+    names += ".text." + entry + '\0';
+  }
+  const std::size_t names_at = sizeof(Header) + kCode * entries.size();
+  sections[1] = {1, 3, 0, 0, names_at, names.size(), 0, 0, 1, 0};
   const std::size_t sections_at = (names_at + names.size() + 7) / 8 * 8;
   Header header{{0x7f, 'E', 'L', 'F', 2, 1, 1, 0x41, 8}, 2,  190, 1, 0,  0, sections_at,
                 static_cast<std::uint32_t>(sm << 8),     64, 0,   0, 64, 3, 1};
-  const Section sections[3] = {
-      {}, {1, 3, 0, 0, names_at, names.size(), 0, 0, 1, 0}, {11, 1, 6, 0, text_at, kCode, 0, 0, 16, 0}};
-  std::string bytes(sections_at + sizeof sections, '\0');
+  header.shnum = static_cast<std::uint16_t>(sections.size());
+  std::string bytes(sections_at + sections.size() * sizeof(Section), '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + names_at, names.data(), names.size());
-  std::memcpy(bytes.data() + sections_at, sections, sizeof sections);
+  std::memcpy(bytes.data() + sections_at, sections.data(), sections.size() * sizeof(Section));
   return bytes;
+}
+inline std::string fake_cubin(const std::string& entry = "attune_forward", int sm = 90) {
+  return fake_cubin(std::vector{entry}, sm);
 }
 
 }  // namespace attune::tests

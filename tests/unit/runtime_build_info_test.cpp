@@ -38,6 +38,21 @@ TEST_CASE("build metadata survive the round trip") {
   CHECK(parse_build_info(to_json(info)) == info);
 }
 
+TEST_CASE("build metadata: kernels before and after the main one") {
+  BuildInfo info = example();
+  info.shape.before = {{.entry = "prepare", .threads = 256, .shared_bytes = 16}};
+  info.shape.after = {{.entry = "finish", .threads = 128}, {.entry = "last", .threads = 32}};
+  const std::string text = to_json(info);
+  CHECK(parse_build_info(text) == info);
+  CHECK(parse_build_info(text).shape == info.shape);
+  for (const std::string& bad :
+       {without(text, "\"threads\":256", "\"threads\":0"), without(text, ",\"threads\":32"),
+        without(text, "\"before\":[{", "\"before\":[7,{"), without(to_json(example()), "{", R"({"after":7,)")}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse_build_info(bad), Error);
+  }
+}
+
 TEST_CASE("build metadata: members of a later version are ignored") {
   const std::string text = to_json(example());
   CHECK(parse_build_info(without(text, "{", R"({"later":[1,2],)")) == example());

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "runtime/builder.h"
+#include "runtime/tensor_map.h"
 
 namespace attune::tuner {
 namespace {

@@ -1,0 +1,101 @@
+#include "runtime/forward_plan.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace attune::runtime {
+namespace {
+
+std::int64_t grid_of(const Device& device, const codegen::Config& config, std::int64_t tiles) {
+  if (config.grid == codegen::Grid::plain) return tiles;
+  return std::min<std::int64_t>(tiles, config.workers > 0 ? config.workers : device.properties().sms);
+}
+
+}  // namespace
+
+ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
+    : PlanState(std::move(context), problem, source), default_o_strides_(default_strides(problem, Operand::o)) {
+  const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m);
+  const std::int64_t head_count = problem.heads * problem.batch;
+  const std::int64_t tiles = tiles_m * head_count;
+  params_.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
+  params_.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
+  params_.heads = problem.heads;
+  params_.group = problem.heads / problem.heads_kv;
+  params_.tiles_m = static_cast<std::int32_t>(tiles_m);
+  params_.total_tiles = static_cast<std::int32_t>(tiles);
+  params_.head_count = static_cast<std::int32_t>(head_count);
+  params_.section = source.config.section > 0 ? source.config.section : codegen::default_section(problem);
+  launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
+  launch_.block.x = static_cast<unsigned>(shape().threads);
+  launch_.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
+  set_blocks(launch_.grid.x);
+  function_ = function(shape().entry, shape().shared_bytes);
+  if (tiles == 0) return;
+  maps_.emplace(device(), problem, shape(),
+                std::initializer_list<Operand>{Operand::q, Operand::k, Operand::v, Operand::o});
+  if (shape().counter) workspaces_ = &PlanState::context().workspaces();
+}
+
+void ForwardPlan::update_maps(PlanMaps::Memo& memo, const ForwardArgs& args) const {
+  maps_->update(memo, Operand::q, args.q, args.q_strides);
+  if (problem().seqlen_k > 0) [[likely]] {
+    maps_->update(memo, Operand::k, args.k, args.k_strides);
+    maps_->update(memo, Operand::v, args.v, args.v_strides);
+  } else {
+    maps_->update(memo, Operand::k, args.q, {});
+    maps_->update(memo, Operand::v, args.q, {});
+  }
+  maps_->update(memo, Operand::o, args.o, args.o_strides);
+}
+
+void ForwardPlan::check_owners(const ForwardArgs& args) const {
+  check_owner("q", args.q);
+  if (problem().seqlen_k > 0) {
+    check_owner("k", args.k);
+    check_owner("v", args.v);
+  }
+  check_owner("o", args.o);
+  check_owner("lse", args.lse);
+  check_owner("workspace", args.workspace);
+}
+
+unsigned* ForwardPlan::counter(const ForwardArgs& args) const {
+  if (workspaces_ == nullptr) return nullptr;
+  if (args.workspace == nullptr) return static_cast<unsigned*>(workspaces_->acquire(args.stream));
+  if (args.workspace_bytes < WorkspacePool::kBytes) {
+    fail(ErrorCode::invalid_argument, "workspace_bytes: {} (allowed: {} and more)", args.workspace_bytes,
+         WorkspacePool::kBytes);
+  }
+  check_alignment("workspace", args.workspace, WorkspacePool::kBytes);
+  return static_cast<unsigned*>(args.workspace);
+}
+
+void ForwardPlan::launch(const ForwardArgs& args) const {
+  const float scale = checked_scale(args.scale);
+  check_alignment("lse", args.lse, alignof(float));
+  if (!maps_) return;
+  PlanMaps::Memo& memo = maps_->of_this_thread();
+  update_maps(memo, args);
+  if (context().check_pointers()) [[unlikely]]
+    check_owners(args);
+
+  codegen::ForwardParams params = params_;
+  params.lse = args.lse;
+  params.counter = counter(args);
+  const Strides& o = args.o_strides == Strides{} ? default_o_strides_ : args.o_strides;
+  params.o = args.o;
+  params.o_batch = o.batch;
+  params.o_head = o.head;
+  params.o_row = o.row;
+  params.scale = scale;
+  params.scale_log2 = scale * std::numbers::log2e_v<float>;
+  LaunchConfig config = launch_;
+  config.stream = args.stream;
+  void* arguments[] = {memo.of(Operand::q), memo.of(Operand::k), memo.of(Operand::v), memo.of(Operand::o), &params};
+  device().launch(function_, config, arguments);
+}
+
+}  // namespace attune::runtime
