@@ -145,6 +145,12 @@ attune_forward_args default_forward_args() {
   return a;
 }
 
+attune_backward_args default_backward_args() {
+  attune_backward_args a{};
+  a.struct_size = sizeof a;
+  return a;
+}
+
 // An enumerator from its number.
 template <typename Enum>
 Enum checked(std::int32_t value, Enum last, const char* name) {
@@ -186,6 +192,8 @@ attune::Problem convert(const attune_problem& c) {
   p.heads = c.heads;
   p.heads_kv = c.heads_kv == 0 ? c.heads : c.heads_kv;
   p.causal = flag(c.causal, "causal");
+  p.op = checked(c.op, attune::Op::backward, "op");
+  p.deterministic = flag(c.deterministic, "deterministic");
   if (c.reserved != 0) fail(ErrorCode::invalid_argument, "problem.reserved: {} (allowed: 0)", c.reserved);
   p.batch = c.batch;
   p.seqlen_q = c.seqlen_q;
@@ -219,6 +227,31 @@ attune::ForwardArgs convert(const attune_forward_args& c) {
           .stream = c.stream};
 }
 
+attune::BackwardArgs convert(const attune_backward_args& c) {
+  return {.q = c.q,
+          .k = c.k,
+          .v = c.v,
+          .o = c.o,
+          .d_o = c.d_o,
+          .lse = c.lse,
+          .d_lse = c.d_lse,
+          .d_q = c.d_q,
+          .d_k = c.d_k,
+          .d_v = c.d_v,
+          .q_strides = convert(c.q_strides),
+          .k_strides = convert(c.k_strides),
+          .v_strides = convert(c.v_strides),
+          .o_strides = convert(c.o_strides),
+          .d_o_strides = convert(c.d_o_strides),
+          .d_q_strides = convert(c.d_q_strides),
+          .d_k_strides = convert(c.d_k_strides),
+          .d_v_strides = convert(c.d_v_strides),
+          .scale = c.scale,
+          .workspace = c.workspace,
+          .workspace_bytes = c.workspace_bytes,
+          .stream = c.stream};
+}
+
 std::string json_of(const attune::PlanInfo& info) {
   nlohmann::json j{{"problem", info.problem},     {"config", info.config},
                    {"spec", info.spec},           {"kernel", info.kernel},
@@ -246,6 +279,18 @@ std::string text_of(const attune::PlanInfo& info, attune_info what) {
   }
   fail(ErrorCode::invalid_argument, "what: {} (allowed: 0 to {})", static_cast<int>(what),
        static_cast<int>(ATTUNE_INFO_JSON));
+}
+
+// Both kinds of launch.
+template <typename Args>
+attune_status launch(const attune_plan* plan, const Args* args, const Args& defaults) noexcept {
+  return guarded([&] {
+    require(plan, "plan");
+    require(args, "args");
+    const Args read = read_struct(args, defaults, "args");
+    if (read.reserved != 0) fail(ErrorCode::invalid_argument, "args.reserved: {} (allowed: 0)", read.reserved);
+    plan->plan.launch(convert(read));
+  });
 }
 
 attune_status create_plan(attune_runtime* runtime, const attune_problem* problem, const attune::PlanOptions& options,
@@ -285,6 +330,9 @@ void attune_plan_options_init(attune_plan_options* options, size_t struct_size) 
 void attune_forward_args_init(attune_forward_args* args, size_t struct_size) {
   write_struct(args, struct_size, default_forward_args());
 }
+void attune_backward_args_init(attune_backward_args* args, size_t struct_size) {
+  write_struct(args, struct_size, default_backward_args());
+}
 
 attune_status attune_runtime_create(const attune_runtime_options* options, attune_runtime** runtime) {
   return guarded([&] {
@@ -318,13 +366,11 @@ attune_status attune_plan_with_config(attune_runtime* runtime, const attune_prob
 }
 
 attune_status attune_plan_launch(const attune_plan* plan, const attune_forward_args* args) {
-  return guarded([&] {
-    require(plan, "plan");
-    require(args, "args");
-    const attune_forward_args read = read_struct(args, default_forward_args(), "args");
-    if (read.reserved != 0) fail(ErrorCode::invalid_argument, "args.reserved: {} (allowed: 0)", read.reserved);
-    plan->plan.launch(convert(read));
-  });
+  return launch(plan, args, default_forward_args());
+}
+
+attune_status attune_plan_launch_backward(const attune_plan* plan, const attune_backward_args* args) {
+  return launch(plan, args, default_backward_args());
 }
 
 attune_status attune_plan_workspace_bytes(const attune_plan* plan, size_t* bytes) {

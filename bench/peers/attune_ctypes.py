@@ -22,6 +22,7 @@ from ctypes import (
 )
 
 DTYPES = {"bf16": 0, "fp16": 1}
+OPS = {"forward": 0, "backward": 1}
 LAYOUTS = {"bshd": 0, "bhsd": 1}
 MISS_POLICIES = {"heuristic": 0, "tune": 1, "background": 2, "fail": 3}
 INFOS = {"problem": 0, "config": 1, "spec": 2, "kernel": 3, "build_key": 4, "origin": 5, "json": 6}
@@ -55,10 +56,12 @@ class Problem(Structure):
         ("heads", c_int32),
         ("heads_kv", c_int32),
         ("causal", c_int32),
-        ("reserved", c_int32),
+        ("op", c_int32),
         ("batch", c_int64),
         ("seqlen_q", c_int64),
         ("seqlen_k", c_int64),
+        ("deterministic", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -96,6 +99,35 @@ class ForwardArgs(Structure):
     ]
 
 
+class BackwardArgs(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("o", c_void_p),
+        ("d_o", c_void_p),
+        ("lse", c_void_p),
+        ("d_lse", c_void_p),
+        ("d_q", c_void_p),
+        ("d_k", c_void_p),
+        ("d_v", c_void_p),
+        ("q_strides", Strides),
+        ("k_strides", Strides),
+        ("v_strides", Strides),
+        ("o_strides", Strides),
+        ("d_o_strides", Strides),
+        ("d_q_strides", Strides),
+        ("d_k_strides", Strides),
+        ("d_v_strides", Strides),
+        ("scale", c_float),
+        ("reserved", c_float),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("stream", c_void_p),
+    ]
+
+
 # name: (result, arguments)
 _FUNCTIONS = {
     "attune_version": (c_char_p, []),
@@ -105,6 +137,7 @@ _FUNCTIONS = {
     "attune_problem_init": (None, [POINTER(Problem), c_size_t]),
     "attune_plan_options_init": (None, [POINTER(PlanOptions), c_size_t]),
     "attune_forward_args_init": (None, [POINTER(ForwardArgs), c_size_t]),
+    "attune_backward_args_init": (None, [POINTER(BackwardArgs), c_size_t]),
     "attune_runtime_create": (ctypes.c_int, [POINTER(RuntimeOptions), POINTER(c_void_p)]),
     "attune_runtime_destroy": (None, [c_void_p]),
     "attune_plan_create": (
@@ -113,6 +146,7 @@ _FUNCTIONS = {
     ),
     "attune_plan_with_config": (ctypes.c_int, [c_void_p, POINTER(Problem), c_char_p, POINTER(c_void_p)]),
     "attune_plan_launch": (ctypes.c_int, [c_void_p, POINTER(ForwardArgs)]),
+    "attune_plan_launch_backward": (ctypes.c_int, [c_void_p, POINTER(BackwardArgs)]),
     "attune_plan_workspace_bytes": (ctypes.c_int, [c_void_p, POINTER(c_size_t)]),
     "attune_plan_info": (ctypes.c_int, [c_void_p, ctypes.c_int, c_char_p, c_size_t, POINTER(c_size_t)]),
     "attune_plan_destroy": (None, [c_void_p]),
@@ -165,6 +199,7 @@ class Library:
             Problem: self.attune_problem_init,
             PlanOptions: self.attune_plan_options_init,
             ForwardArgs: self.attune_forward_args_init,
+            BackwardArgs: self.attune_backward_args_init,
         }[kind]
         value = kind()
         function(byref(value), ctypes.sizeof(kind))
@@ -175,7 +210,8 @@ class Library:
         value = self.init(Problem)
         value.dtype = DTYPES[problem.dtype]
         value.layout = LAYOUTS[problem.layout]
-        value.causal = problem.causal
+        value.op = OPS[problem.op]
+        value.causal, value.deterministic = problem.causal, problem.deterministic
         for field in ("head_dim", "head_dim_v", "heads", "heads_kv", "batch", "seqlen_q", "seqlen_k"):
             setattr(value, field, getattr(problem, field))
         return value
@@ -249,23 +285,38 @@ class Plan:
     def bind(self, q, k, v, o, lse=None, scale=0.0, stream=0):
         """A function without arguments that launches on these tensors, with as little Python as can be."""
         args = self.lib.init(ForwardArgs)
-        for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)):
+        tensors = {"q": q, "k": k, "v": v, "o": o}
+        return self._bind(self.lib.attune_plan_launch, args, tensors, {"lse": lse}, scale, stream)
+
+    def bind_backward(
+        self, q, k, v, o, d_o, lse, d_q, d_k, d_v, workspace, d_lse=None, scale=0.0, stream=0
+    ):
+        """The same for a plan of op = backward. `workspace`: a tensor of workspace_bytes() bytes or more."""
+        args = self.lib.init(BackwardArgs)
+        args.workspace_bytes = workspace.numel() * workspace.element_size()
+        tensors = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, "d_q": d_q, "d_k": d_k, "d_v": d_v}
+        dense = {"lse": lse, "d_lse": d_lse, "workspace": workspace}
+        return self._bind(self.lib.attune_plan_launch_backward, args, tensors, dense, scale, stream)
+
+    def _bind(self, launch, args, tensors, dense, scale, stream):
+        for name, tensor in tensors.items():
             batch, row, head, dim = tensor.stride()
             if dim != 1:
                 raise ValueError(f"{name}: the last dimension has the stride {dim} (allowed: 1)")
             setattr(args, name, tensor.data_ptr())
             setattr(args, f"{name}_strides", Strides(batch, head, row))
-        if lse is not None:
-            args.lse = lse.data_ptr()
+        for name, tensor in dense.items():
+            if tensor is not None:
+                setattr(args, name, tensor.data_ptr())
         args.scale, args.stream = scale, stream
-        launch, handle, reference = self.lib.attune_plan_launch, self._handle, byref(args)
+        handle, reference = self._handle, byref(args)
 
         def call():
             status = launch(handle, reference)
             if status:
                 self.lib.check(status)
 
-        call.tensors = (q, k, v, o, lse)  # their memory must live as long as the function
+        call.tensors = (tensors, dense)  # their memory must live as long as the function
         return call
 
     def workspace_bytes(self):

@@ -15,6 +15,8 @@ class Problem:
     seqlen_q: int = 4096
     seqlen_k: int | None = None  # as seqlen_q
     layout: str = "bshd"
+    op: str = "forward"
+    deterministic: bool = False  # backward alone
 
     def __post_init__(self):
         for field, other in (("head_dim_v", "head_dim"), ("heads_kv", "heads"), ("seqlen_k", "seqlen_q")):
@@ -22,7 +24,10 @@ class Problem:
                 object.__setattr__(self, field, getattr(self, other))
 
     def __str__(self):
-        fields = [("op", "forward")] + [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        names = ["op"] + [f.name for f in dataclasses.fields(self) if f.name not in ("op", "deterministic")]
+        if self.op == "backward":
+            names.append("deterministic")
+        fields = [(name, getattr(self, name)) for name in names]
         return ",".join(
             f"{name}={int(value) if value is True or value is False else value}" for name, value in fields
         )
@@ -34,7 +39,10 @@ class Problem:
         pairs = q * k
         if self.causal:
             pairs = q * (k - q) + q * q / 2 if q <= k else k * k / 2
-        return 2.0 * self.batch * self.heads * pairs * (self.head_dim + self.head_dim_v)
+        columns = self.head_dim + self.head_dim_v
+        if self.op == "backward":  # three products of head_dim and two of head_dim_v instead of one and one
+            columns = 3 * self.head_dim + 2 * self.head_dim_v
+        return 2.0 * self.batch * self.heads * pairs * columns
 
 
 def parse(text):
@@ -43,13 +51,11 @@ def parse(text):
     values = {}
     for item in text.strip().split(","):
         key, equals, value = item.partition("=")
-        if not equals or (key != "op" and key not in types):
-            raise ValueError(f"problem: '{item}' is not KEY=VALUE with a key among op, {', '.join(types)}")
-        if key == "op":
-            if value != "forward":
-                raise ValueError(f"op: '{value}' is unknown (allowed: forward)")
-        else:
-            values[key] = value if types[key] is str else _parse_number(key, value, types[key])
+        if not equals or key not in types:
+            raise ValueError(f"problem: '{item}' is not KEY=VALUE with a key among {', '.join(types)}")
+        values[key] = value if types[key] is str else _parse_number(key, value, types[key])
+    if values.get("op", "forward") not in ("forward", "backward"):
+        raise ValueError(f"op: '{values['op']}' is unknown (allowed: forward, backward)")
     if values.get("dtype", "bf16") not in ("bf16", "fp16"):
         raise ValueError(f"dtype: '{values['dtype']}' is unknown (allowed: bf16, fp16)")
     return Problem(**values)

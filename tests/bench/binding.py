@@ -19,8 +19,9 @@ STRUCTURES = {
     "PlanOptions": "attune_plan_options",
     "Strides": "attune_strides",
     "ForwardArgs": "attune_forward_args",
+    "BackwardArgs": "attune_backward_args",
 }
-ENUMERATORS = {"DTYPES": "", "LAYOUTS": "", "MISS_POLICIES": "MISS_", "INFOS": "INFO_"}
+ENUMERATORS = {"OPS": "", "DTYPES": "", "LAYOUTS": "", "MISS_POLICIES": "MISS_", "INFOS": "INFO_"}
 
 
 def binding_layout(binding):

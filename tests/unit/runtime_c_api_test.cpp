@@ -3,6 +3,7 @@
 #include <attune/attune.h>
 #include <attune/attune_c.h>
 
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -30,6 +31,8 @@ TEST_CASE("C: structs get defaults and their size") {
   CHECK(problem.struct_size == sizeof problem);
   CHECK(problem.head_dim == 128);
   CHECK(problem.head_dim_v == 0);
+  CHECK(problem.op == ATTUNE_FORWARD);
+  CHECK(problem.deterministic == 0);
   CHECK(problem.reserved == 0);
   attune_runtime_options options;
   ATTUNE_INIT_RUNTIME_OPTIONS(&options);
@@ -42,6 +45,27 @@ TEST_CASE("C: structs get defaults and their size") {
   attune_forward_args args;
   ATTUNE_INIT_FORWARD_ARGS(&args);
   CHECK(args.workspace == nullptr);
+  attune_backward_args backward;
+  std::memset(&backward, 0xff, sizeof backward);
+  ATTUNE_INIT_BACKWARD_ARGS(&backward);
+  CHECK(backward.struct_size == sizeof backward);
+  CHECK(backward.d_lse == nullptr);
+  CHECK(backward.d_v_strides.row == 0);
+  CHECK(backward.workspace_bytes == 0);
+  CHECK(backward.reserved == 0);
+}
+
+TEST_CASE("C: a problem of a caller that knows no backward pass keeps its layout") {
+  CHECK(offsetof(attune_problem, causal) == 32);
+  CHECK(offsetof(attune_problem, op) == 36);  // was reserved, and so zero: forward
+  CHECK(offsetof(attune_problem, seqlen_k) == 56);
+  CHECK(offsetof(attune_problem, deterministic) == 64);  // where the older struct ended
+  attune_problem older;
+  std::memset(&older, 0xff, sizeof older);
+  attune_problem_init(&older, offsetof(attune_problem, deterministic));
+  CHECK(older.struct_size == 64);
+  CHECK(older.op == ATTUNE_FORWARD);
+  CHECK(older.deterministic == -1);  // not the caller's, so not touched
 }
 
 TEST_CASE("C: a newer caller's larger struct is filled with zeros behind what we know") {
@@ -70,6 +94,8 @@ TEST_CASE("C: null arguments are named") {
   CHECK(last() == "config: null");
   CHECK(attune_plan_with_config(nullptr, &problem, "", &plan) == ATTUNE_INVALID_ARGUMENT);
   CHECK(attune_plan_launch(nullptr, nullptr) == ATTUNE_INVALID_ARGUMENT);
+  CHECK(attune_plan_launch_backward(nullptr, nullptr) == ATTUNE_INVALID_ARGUMENT);
+  CHECK(last() == "plan: null");
   std::size_t bytes = 0;
   CHECK(attune_plan_workspace_bytes(nullptr, &bytes) == ATTUNE_INVALID_ARGUMENT);
   CHECK(attune_plan_info(nullptr, ATTUNE_INFO_CONFIG, nullptr, 0, nullptr) == ATTUNE_INVALID_ARGUMENT);

@@ -38,6 +38,7 @@ typedef enum attune_status {
 } attune_status;
 
 typedef enum attune_dtype { ATTUNE_BF16 = 0, ATTUNE_FP16 = 1 } attune_dtype;
+typedef enum attune_op { ATTUNE_FORWARD = 0, ATTUNE_BACKWARD = 1 } attune_op;
 typedef enum attune_layout { ATTUNE_BSHD = 0, ATTUNE_BHSD = 1 } attune_layout;
 typedef enum attune_miss_policy {
   ATTUNE_MISS_HEURISTIC = 0,
@@ -76,10 +77,12 @@ typedef struct attune_problem {
   int32_t heads;
   int32_t heads_kv; /* 0: as heads */
   int32_t causal;   /* 0 or 1 */
-  int32_t reserved; /* 0 */
+  int32_t op;       /* attune_op */
   int64_t batch;
   int64_t seqlen_q;
   int64_t seqlen_k;
+  int32_t deterministic; /* 0 or 1; backward: dQ is summed in one order, the same bits in every run (slower) */
+  int32_t reserved;      /* 0 */
 } attune_problem;
 
 typedef struct attune_plan_options {
@@ -110,6 +113,27 @@ typedef struct attune_forward_args {
   struct CUstream_st* stream;
 } attune_forward_args;
 
+/* Shapes, alignments and what may be null: see attune::BackwardArgs. */
+typedef struct attune_backward_args {
+  size_t struct_size;
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* o;
+  const void* d_o;
+  const float* lse;   /* [batch, heads, seqlen_q], of the forward launch */
+  const float* d_lse; /* [batch, heads, seqlen_q]; null: zeros */
+  void* d_q;
+  void* d_k;
+  void* d_v;
+  attune_strides q_strides, k_strides, v_strides, o_strides, d_o_strides, d_q_strides, d_k_strides, d_v_strides;
+  float scale;     /* 0: 1 / sqrt(head_dim) */
+  float reserved;  /* 0 */
+  void* workspace; /* attune_plan_workspace_bytes() bytes, aligned to 256; contents do not matter */
+  size_t workspace_bytes;
+  struct CUstream_st* stream;
+} attune_backward_args;
+
 typedef enum attune_info {
   ATTUNE_INFO_PROBLEM = 0, /* canonical texts */
   ATTUNE_INFO_CONFIG = 1,
@@ -132,6 +156,7 @@ ATTUNE_API void attune_runtime_options_init(attune_runtime_options* options, siz
 ATTUNE_API void attune_problem_init(attune_problem* problem, size_t struct_size);
 ATTUNE_API void attune_plan_options_init(attune_plan_options* options, size_t struct_size);
 ATTUNE_API void attune_forward_args_init(attune_forward_args* args, size_t struct_size);
+ATTUNE_API void attune_backward_args_init(attune_backward_args* args, size_t struct_size);
 
 /* options may be null: the defaults. */
 ATTUNE_API attune_status attune_runtime_create(const attune_runtime_options* options, attune_runtime** runtime);
@@ -143,8 +168,11 @@ ATTUNE_API attune_status attune_plan_create(attune_runtime* runtime, const attun
 /* The same with a config of the caller's, e.g. "consumers=2,block_n=128,stages=2". */
 ATTUNE_API attune_status attune_plan_with_config(attune_runtime* runtime, const attune_problem* problem,
                                                  const char* config, attune_plan** plan);
-/* Queues the computation; see attune::Plan::launch. */
+/* Queues the computation; see attune::Plan::launch. A plan of ATTUNE_BACKWARD takes the second one, any other plan the
+ * first one. */
 ATTUNE_API attune_status attune_plan_launch(const attune_plan* plan, const attune_forward_args* args);
+ATTUNE_API attune_status attune_plan_launch_backward(const attune_plan* plan, const attune_backward_args* args);
+/* Of one launch. Forward: 0 or 8, and the runtime has some of its own. Backward: the caller must pass it. */
 ATTUNE_API attune_status attune_plan_workspace_bytes(const attune_plan* plan, size_t* bytes);
 /* Copies at most `capacity` bytes, terminating zero included, to `text` (null with capacity 0: none) and sets `length`
  * (may be null) to the whole text's length without the zero. */
@@ -161,5 +189,6 @@ ATTUNE_API void attune_plan_destroy(attune_plan* plan);
 #define ATTUNE_INIT_PROBLEM(problem) attune_problem_init((problem), sizeof(attune_problem))
 #define ATTUNE_INIT_PLAN_OPTIONS(options) attune_plan_options_init((options), sizeof(attune_plan_options))
 #define ATTUNE_INIT_FORWARD_ARGS(args) attune_forward_args_init((args), sizeof(attune_forward_args))
+#define ATTUNE_INIT_BACKWARD_ARGS(args) attune_backward_args_init((args), sizeof(attune_backward_args))
 
 #endif /* ATTUNE_C_H */
