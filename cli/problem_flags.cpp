@@ -44,6 +44,7 @@ void ProblemFlags::add(CLI::App& command) {
     return command.add_option(name, value, text)->group(kProblemGroup)->type_name(type);
   };
   option("--arch", arch_, "chip to compile for (default: sm_90a)", "NAME");
+  option("--op", op_, "forward (default) or backward", "OP");
   option("--dtype", dtype_, "of Q, K, V and O: bf16 (default) or fp16", "TYPE");
   option("--head-dim", head_dim_, "of Q and K: 8, 16, ..., 256 (default: 128)");
   option("--head-dim-v", head_dim_v_, "of V and O (default: as --head-dim)");
@@ -55,6 +56,8 @@ void ProblemFlags::add(CLI::App& command) {
   option("--seqlen-k", seqlen_k_, "keys, where they differ from queries");
   command.add_flag("--causal", causal_, "mask aligned to the bottom right")->group(kProblemGroup);
   command.add_flag("--no-causal", not_causal_, "no mask (default)")->group(kProblemGroup);
+  command.add_flag("--deterministic", deterministic_, "backward: dQ has the same bits in every run (slower)")
+      ->group(kProblemGroup);
   option("--layout", layout_, "order of the dimensions in memory: bshd (default) or bhsd", "ORDER");
   option("--problem", problem_, "canonical text, as `attune cache ls` prints it; other flags override its fields",
          "TEXT");
@@ -62,6 +65,8 @@ void ProblemFlags::add(CLI::App& command) {
 
 Problem ProblemFlags::over(Problem base) const {
   Problem p = base;
+  if (op_) p.op = parse_op(*op_);
+  if (deterministic_) p.deterministic = true;
   if (dtype_) p.dtype = parse_dtype(*dtype_);
   if (head_dim_) p.head_dim = p.head_dim_v = parse_dimension("head_dim", *head_dim_);
   if (head_dim_v_) p.head_dim_v = parse_dimension("head_dim_v", *head_dim_v_);
@@ -91,6 +96,7 @@ std::vector<std::string> ProblemFlags::given() const {
   const auto note = [&](bool is_given, const char* name) {
     if (is_given) names.emplace_back(name);
   };
+  note(op_.has_value(), "--op");
   note(dtype_.has_value(), "--dtype");
   note(head_dim_.has_value(), "--head-dim");
   note(head_dim_v_.has_value(), "--head-dim-v");
@@ -102,6 +108,7 @@ std::vector<std::string> ProblemFlags::given() const {
   note(seqlen_k_.has_value(), "--seqlen-k");
   note(causal_, "--causal");
   note(not_causal_, "--no-causal");
+  note(deterministic_, "--deterministic");
   note(layout_.has_value(), "--layout");
   note(!problem_.empty(), "--problem");
   return names;

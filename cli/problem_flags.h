@@ -20,7 +20,7 @@
 
 namespace attune::cli {
 
-/// --arch --dtype --head-dim ... or --problem with the canonical text, which the other flags override.
+/// --arch --op --dtype --head-dim ... or --problem with the canonical text, which the other flags override.
 struct ProblemFlags {
   void add(CLI::App& command);
 
@@ -38,9 +38,9 @@ struct ProblemFlags {
 
  private:
   std::string arch_ = "sm_90a", problem_;
-  std::optional<std::string> dtype_, head_dim_, head_dim_v_, heads_, heads_kv_, batch_, seqlen_, seqlen_q_, seqlen_k_,
-      layout_;
-  bool causal_ = false, not_causal_ = false;
+  std::optional<std::string> op_, dtype_, head_dim_, head_dim_v_, heads_, heads_kv_, batch_, seqlen_, seqlen_q_,
+      seqlen_k_, layout_;
+  bool causal_ = false, not_causal_ = false, deterministic_ = false;
 };
 
 /// A kernel: --spec, or a problem with --config.

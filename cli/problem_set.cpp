@@ -1,6 +1,8 @@
 #include "cli/problem_set.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/problem_grid.h"
@@ -28,10 +30,12 @@ void ProblemSetFlags::add(CLI::App& command) {
 
 std::vector<Problem> ProblemSetFlags::of_model(Output& output) const {
   for (const std::string& name : one_.given()) {
-    if (name != "--dtype" && name != "--causal" && name != "--no-causal" && name != "--layout")
+    constexpr std::array<std::string_view, 6> kAllowed{"--op",        "--dtype",         "--causal",
+                                                       "--no-causal", "--deterministic", "--layout"};
+    if (std::ranges::find(kAllowed, name) == kAllowed.end())
       fail(ErrorCode::invalid_argument,
-           "model: says what {} would say (allowed beside it: --dtype, --causal, "
-           "--no-causal, --layout, --seqlens, --tokens)",
+           "model: says what {} would say (allowed beside it: --op, --dtype, --causal, --no-causal, --deterministic, "
+           "--layout, --seqlens, --tokens)",
            name);
   }
   const tuner::ModelConfig model = tuner::load_model_config(model_);
@@ -48,7 +52,12 @@ std::vector<Problem> ProblemSetFlags::of_model(Output& output) const {
   } else {
     problems = tuner::problems_of(model, range);
   }
-  for (Problem& problem : problems) problem.layout = wanted.layout;
+  for (Problem& problem : problems) {
+    problem.op = wanted.op;
+    problem.deterministic = wanted.deterministic;
+    problem.layout = wanted.layout;
+    validate(problem);
+  }
   return problems;
 }
 

@@ -1,6 +1,7 @@
-// What `attune verify` prints.
+// What `attune verify` prints: a table for each operation that it met.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "cli/exit_code.h"
@@ -13,6 +14,8 @@ namespace attune::cli {
 
 class VerifyReport {
  public:
+  VerifyReport();
+
   /// A row of the table. `what`: which inputs. Returns the row's object in the document, for members of the caller's.
   Json& add(const Subject& subject, const std::string& what, const tuner::Verdict& verdict);
   /// A row for what has no build.
@@ -20,24 +23,18 @@ class VerifyReport {
   /// A row for what was not run, which is no failure.
   void skip(const Subject& subject, const std::string& what, const std::string& why);
 
-  void print(Output& output) const { table_.print(output); }
+  void print(Output& output) const;
   /// Fills the document. `complaint` is said if not all was good.
   ExitCode finish(Output& output, const std::string& complaint);
 
  private:
+  static Table table_of(std::initializer_list<const char*> errors);
+
+  Table& table(const Subject& subject) { return subject.problem.op == Op::backward ? backward_ : forward_; }
+
   bool all_good_ = true;
   Json results_ = Json::array();
-  Table table_{{{"problem", Align::left},
-                {"config", Align::left},
-                {"from", Align::left},
-                {"inputs", Align::left},
-                {"cases"},
-                {"O rel L2"},
-                {"O worst row"},
-                {"O max abs"},
-                {"LSE max abs"},
-                {"of bound"},
-                {"verdict", Align::left}}};
+  Table forward_, backward_;
 };
 
 }  // namespace attune::cli

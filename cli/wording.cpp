@@ -39,7 +39,8 @@ std::string tflops_text(const Problem& problem, double seconds) {
 }
 
 std::string short_problem_text(const Problem& p) {
-  std::string text = fmt::format("d{}", p.head_dim);
+  std::string text = p.op == Op::backward ? "backward " : "";
+  text += fmt::format("d{}", p.head_dim);
   if (p.head_dim_v != p.head_dim) text += fmt::format("/{}", p.head_dim_v);
   if (p.causal) text += " causal";
   text += fmt::format(" {}x{}", p.batch, p.seqlen_q);
@@ -50,25 +51,28 @@ std::string short_problem_text(const Problem& p) {
 std::string problem_text(const Problem& p) {
   std::string text = fmt::format("{} {} h{}", to_string(p.dtype), short_problem_text(p), p.heads);
   if (p.heads_kv != p.heads) text += fmt::format("/{}", p.heads_kv);
+  if (p.deterministic) text += " deterministic";
   if (p.layout != Layout::bshd) text += fmt::format(" {}", to_string(p.layout));
   return text;
 }
 
-std::string config_text(const codegen::Config& c) {
-  if (c.family == codegen::Family::reference) return "reference";
-  std::string text = fmt::format("{}x{}x{}", c.block_m(), c.block_n, c.stages);
-  const Fields defaults = parse_fields("config", codegen::to_string(codegen::Config{}));
-  const Fields fields = parse_fields("config", codegen::to_string(c));
-  for (const auto& [key, value] : fields) {
-    if (key == "family" || key == "consumers" || key == "block_n" || key == "stages") continue;
-    const bool names_itself =
-        key == "softmax" || key == "order" || key == "boundary" || key == "grid" || key == "diagonal";
-    const bool always = key == "softmax" || key == "order" || key == "grid";
-    if (!always && std::ranges::find(defaults, std::pair(key, value)) != defaults.end()) continue;
+namespace {
+
+// What of a config is not the default, beside the tile and the stages; `named` values say what they are by themselves.
+std::string choices_text(const codegen::Config& c, const std::vector<std::string>& tile,
+                         const std::vector<std::string>& named, const std::vector<std::string>& always) {
+  const auto is_in = [](const std::vector<std::string>& all, const std::string& key) {
+    return std::ranges::find(all, key) != all.end();
+  };
+  std::string text;
+  const Fields defaults = parse_fields("config", codegen::to_string(codegen::Config{.family = c.family}));
+  for (const auto& [key, value] : parse_fields("config", codegen::to_string(c))) {
+    if (key == "family" || is_in(tile, key)) continue;
+    if (!is_in(always, key) && std::ranges::find(defaults, std::pair(key, value)) != defaults.end()) continue;
     text += ' ';
-    if (names_itself)
+    if (is_in(named, key))
       text += value;
-    else if (value == "1")
+    else if (value == "1" && key != "workers" && key != "section")
       text += key;
     else if (value == "0")
       text += "no-" + key;
@@ -76,6 +80,20 @@ std::string config_text(const codegen::Config& c) {
       text += fmt::format("{}={}", key, value);
   }
   return text;
+}
+
+}  // namespace
+
+std::string config_text(const codegen::Config& c) {
+  if (codegen::is_reference(c.family)) return "reference";
+  if (c.family == codegen::Family::sm90_backward) {
+    const codegen::backward::Tunables& t = c.backward;
+    return fmt::format("{}x{}x{}/{}/{}", t.block_m, t.block_n(), t.q_stages, t.do_stages, t.ds_stages) +
+           choices_text(c, {"block_m", "q_stages", "do_stages", "ds_stages"}, {"split"}, {"split"});
+  }
+  return fmt::format("{}x{}x{}", c.block_m(), c.block_n, c.stages) +
+         choices_text(c, {"consumers", "block_n", "stages"}, {"softmax", "order", "boundary", "grid", "diagonal"},
+                      {"softmax", "order", "grid"});
 }
 
 std::string pack_time_text(const std::string& text) {
@@ -97,8 +115,14 @@ std::string errors_text(const std::string& errors) {
     return from[name].get<double>();
   };
   const auto o = number(json, "o_rel_l2"), lse = number(json, "lse_max_abs");
-  if (!o || !lse) return errors;
-  std::string text = fmt::format("O {:.2g} relative L2, LSE {:.2g}", *o, *lse);
+  const auto dq = number(json, "dq_rel_l2"), dk = number(json, "dk_rel_l2"), dv = number(json, "dv_rel_l2");
+  std::string text;
+  if (dq && dk && dv)
+    text = fmt::format("dQ {:.2g}, dK {:.2g}, dV {:.2g} relative L2", *dq, *dk, *dv);
+  else if (o && lse)
+    text = fmt::format("O {:.2g} relative L2, LSE {:.2g}", *o, *lse);
+  else
+    return errors;
   if (!json.contains("gate")) return text;
   if (const auto share = number(json["gate"], "share_of_bounds"))
     text += fmt::format("; small problems at most {:.0f}% of their bounds", 100 * *share);

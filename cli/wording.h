@@ -26,7 +26,7 @@ std::string problem_text(const Problem& problem);
 /// "d128 causal 4x4096"
 std::string short_problem_text(const Problem& problem);
 /// "128x176x2 zero pv_qk ping-pong overlapped dynamic exact_tail": the tile, the stages, and what else is not the
-/// default.
+/// default. Backward: "64x128x2/2/2 rows lag ping_pong", with the stages of Q, dO and dS.
 std::string config_text(const codegen::Config& config);
 /// "0.000737620 s", as packs have it, in the unit that suits it.
 std::string pack_time_text(const std::string& text);

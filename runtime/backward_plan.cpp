@@ -55,14 +55,17 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   params_.tiles_m = static_cast<std::int32_t>(tiles_m);
   params_.tiles_n = static_cast<std::int32_t>(tiles_n);
   params_.pairs = static_cast<std::int32_t>(problem.heads_kv * problem.batch);
-  const int section = source.config.backward.section;
-  // No more than there are: the kernel multiplies it in 32 bits.
-  params_.section = std::min(section > 0 ? section : codegen::default_section(problem), std::max(params_.pairs, 1));
+  const codegen::backward::Tunables& t = source.config.backward;
+  params_.section = std::max(std::min(t.section > 0 ? t.section : codegen::default_section(problem), params_.pairs), 1);
+  const bool persistent = source.spec.config.backward.persistent && has_queries_;
+  const std::int64_t blocks =
+      persistent ? std::min<std::int64_t>(key_blocks, t.workers > 0 ? t.workers : device().properties().sms)
+                 : key_blocks;
   main_.function = function(shape().entry, shape().shared_bytes);
-  main_.config.grid.x = static_cast<unsigned>(key_blocks);
+  main_.config.grid.x = static_cast<unsigned>(blocks);
   main_.config.block.x = static_cast<unsigned>(shape().threads);
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
-  set_blocks(key_blocks);
+  set_blocks(blocks);
   before_ = kernels_of(shape().before, query_tiles);
   after_ = kernels_of(shape().after, query_tiles);
   if (!has_queries_ && !has_keys_) return;

@@ -33,14 +33,19 @@ Reference::Reference(std::shared_ptr<Device> device, Builder& builder, const Pro
   function_ = module_->function(shape_.entry, shape_.shared_bytes);
 }
 
-std::int64_t Reference::rows_in(const Problem& problem, const RowSample& rows) {
-  if (rows.first < 0 || rows.step < 1 || rows.count < 0) {
-    fail(ErrorCode::invalid_argument, "rows: first {}, step {}, count {} (allowed: first >= 0, step >= 1, count >= 0)",
-         rows.first, rows.step, rows.count);
+std::int64_t rows_of(const char* name, std::int64_t rows, const RowSample& sample) {
+  if (sample.first < 0 || sample.step < 1 || sample.step > INT32_MAX || sample.count < 0) {
+    fail(ErrorCode::invalid_argument,
+         "{}: first {}, step {}, count {} (allowed: first >= 0, step 1 to below 2^31, count >= 0)", name, sample.first,
+         sample.step, sample.count);
   }
-  if (rows.first >= problem.seqlen_q) return 0;
-  const std::int64_t all = (problem.seqlen_q - rows.first + rows.step - 1) / rows.step;
-  return rows.count == 0 ? all : std::min(rows.count, all);
+  if (sample.first >= rows) return 0;
+  const std::int64_t all = (rows - sample.first + sample.step - 1) / sample.step;
+  return sample.count == 0 ? all : std::min(sample.count, all);
+}
+
+std::int64_t Reference::rows_in(const Problem& problem, const RowSample& rows) {
+  return rows_of("rows", problem.seqlen_q, rows);
 }
 
 void Reference::launch(const Problem& problem, const ForwardArgs& args, const RowSample& rows,
@@ -53,7 +58,6 @@ void Reference::launch(const Problem& problem, const ForwardArgs& args, const Ro
   if (problem.heads > kMaxGridYz) {
     fail(ErrorCode::unsupported, "heads: {} (the reference kernel allows up to {})", problem.heads, kMaxGridYz);
   }
-  if (rows.step > INT32_MAX) fail(ErrorCode::invalid_argument, "rows: step {} (allowed: below 2^31)", rows.step);
   const std::int64_t sampled = rows_in(problem, rows);
   if (sampled == 0 || problem.batch == 0) return;
 

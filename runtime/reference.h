@@ -17,8 +17,11 @@ namespace attune::runtime {
 /// Which rows of each head to compute: first, first + step, ..., `count` of them; rows at or beyond seqlen_q
 /// are skipped.
 struct RowSample {
-  std::int64_t first = 0, step = 1, count = 0;  ///< count 0: up to seqlen_q
+  std::int64_t first = 0, step = 1, count = 0;  ///< count 0: up to the length
 };
+
+/// Rows that a sample really has among `rows`. Throws Error(invalid_argument) that names the sample.
+std::int64_t rows_of(const char* name, std::int64_t rows, const RowSample& sample);
 
 /// Where the results go; null: not written.
 struct ReferenceOutputs {

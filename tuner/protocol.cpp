@@ -143,12 +143,45 @@ runtime::NvmlLimits limits_from_json(const Json& json) {
 }
 
 Json accuracy_json(const Accuracy& a) {
+  if (a.op == Op::backward) {
+    return {{"dq_rel_l2", a.dq_rel_l2},
+            {"dk_rel_l2", a.dk_rel_l2},
+            {"dv_rel_l2", a.dv_rel_l2},
+            {"dq_usual_l2", a.dq_usual_l2},
+            {"dk_usual_l2", a.dk_usual_l2},
+            {"dv_usual_l2", a.dv_usual_l2},
+            {"rows", a.rows}};
+  }
   return {{"o_rel_l2", a.o_rel_l2},
           {"o_row_l2", a.o_row_l2},
           {"o_max_abs", a.o_max_abs},
           {"lse_max_abs", a.lse_max_abs},
           {"rows", a.rows}};
 }
+
+namespace {
+
+Accuracy accuracy_from_json(const Json& json) {
+  Accuracy a;
+  json.at("rows").get_to(a.rows);
+  if (json.contains("dq_rel_l2")) {
+    a.op = Op::backward;
+    a.dq_rel_l2 = number_or_nan(json, "dq_rel_l2");
+    a.dk_rel_l2 = number_or_nan(json, "dk_rel_l2");
+    a.dv_rel_l2 = number_or_nan(json, "dv_rel_l2");
+    a.dq_usual_l2 = number_or_nan(json, "dq_usual_l2");
+    a.dk_usual_l2 = number_or_nan(json, "dk_usual_l2");
+    a.dv_usual_l2 = number_or_nan(json, "dv_usual_l2");
+  } else {
+    a.o_rel_l2 = number_or_nan(json, "o_rel_l2");
+    a.o_row_l2 = number_or_nan(json, "o_row_l2");
+    a.o_max_abs = number_or_nan(json, "o_max_abs");
+    a.lse_max_abs = number_or_nan(json, "lse_max_abs");
+  }
+  return a;
+}
+
+}  // namespace
 
 Json to_json(const Judgement& judgement) {
   return {{"wrong", optional_json(judgement.wrong)},
@@ -161,12 +194,7 @@ Json to_json(const Judgement& judgement) {
 Judgement judgement_from_json(const Json& json) {
   Judgement judgement;
   judgement.wrong = optional_from<std::string>(json, "wrong");
-  const Json& accuracy = json.at("accuracy");
-  judgement.accuracy.o_rel_l2 = number_or_nan(accuracy, "o_rel_l2");
-  judgement.accuracy.o_row_l2 = number_or_nan(accuracy, "o_row_l2");
-  judgement.accuracy.o_max_abs = number_or_nan(accuracy, "o_max_abs");
-  judgement.accuracy.lse_max_abs = number_or_nan(accuracy, "lse_max_abs");
-  accuracy.at("rows").get_to(judgement.accuracy.rows);
+  judgement.accuracy = accuracy_from_json(json.at("accuracy"));
   judgement.share_of_bounds = number_or_nan(json, "share_of_bounds");
   json.at("worst_case").get_to(judgement.worst_case);
   json.at("cases").get_to(judgement.cases);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cli/files.h"
-#include "runtime/cpu/element.h"
+#include "runtime/element.h"
 
 namespace attune::cli {
 namespace {

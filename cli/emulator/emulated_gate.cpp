@@ -1,6 +1,8 @@
 #include "cli/emulator/emulated_gate.h"
 
 #include "base/error.h"
+#include "cli/emulator/emulated_gradients.h"
+#include "cli/emulator/emulated_tensors.h"
 
 namespace attune::cli {
 namespace {
@@ -30,19 +32,31 @@ Plan EmulatedGate::plan(const codegen::KernelSpec& spec, const codegen::Config& 
   return runtime::make_plan(plans_, problem, std::move(source));
 }
 
-void EmulatedGate::run(const Plan& plan, EmulatedTensors& tensors, int number, const std::string& where,
+std::unique_ptr<EmulatedCase> EmulatedGate::prepare(const Plan& plan, const tuner::Scores& scores,
+                                                    const runtime::RowSample& rows) const {
+  const Problem& problem = plan.problem();
+  if (problem.op == Op::backward) {
+    return std::make_unique<EmulatedGradients>(
+        *device_, problem, EmulatedGradients::Options{.scores = scores, .workspace_bytes = plan.workspace_bytes()});
+  }
+  return std::make_unique<EmulatedTensors>(*device_, problem, EmulatedTensors::Options{.scores = scores, .rows = rows});
+}
+
+void EmulatedGate::run(const Plan& plan, const tuner::Scores& scores, const runtime::RowSample& rows, int number,
                        EmulatedVerdict& verdict) {
+  const std::string where = tuner::case_text(plan.problem(), scores);
+  const std::unique_ptr<EmulatedCase> tensors = prepare(plan, scores, rows);
   tuner::Judgement& judgement = verdict.judgement;
-  const tuner::Bounds bounds = tensors.bounds();
+  const int cases = judgement.cases;
   for (int i = 0; i < options_.seeds && verdict.good(); ++i) {
     if (options_.stop.stop_requested()) fail(ErrorCode::interrupted, "interrupted");
     const std::uint64_t seed = options_.first_seed + static_cast<std::uint64_t>(i);
     verdict.seed = seed;
-    tensors.reset();
+    tensors->reset();
     device_->set_seed(launch_seed(seed, number));
     device_->set_stop(options_.stop);
     device_->take_launches();
-    plan.launch(tensors.args());
+    tensors->launch(plan);
     for (runtime::CpuLaunch& launch : device_->take_launches()) {
       verdict.seconds += launch.report.seconds;
       verdict.instructions += launch.report.instructions;
@@ -50,29 +64,22 @@ void EmulatedGate::run(const Plan& plan, EmulatedTensors& tensors, int number, c
         verdict.findings.push_back({where, seed, std::move(finding)});
       if (!launch.report.output.empty()) verdict.prints.push_back({where, seed, std::move(launch.report.output)});
     }
-    const tuner::Accuracy accuracy = tensors.accuracy();
-    judgement.accuracy = tuner::worse_of(judgement.accuracy, accuracy);
-    const double share = tuner::share_of_bounds(accuracy, bounds);
-    if (share > judgement.share_of_bounds) {
-      judgement.share_of_bounds = share;
-      judgement.worst_case = where;
-    }
-    judgement.wrong = tuner::violation(accuracy, bounds);
-    if (!judgement.wrong) judgement.wrong = tensors.damage();
+    const tuner::CaseResult result = tensors->result();
+    tuner::add(judgement, result, where);
+    judgement.wrong = result.wrong;
+    if (!judgement.wrong) judgement.wrong = tensors->damage();
     if (judgement.wrong) judgement.wrong = fmt::format("{}: {}", where, *judgement.wrong);
   }
-  ++judgement.cases;
+  judgement.cases = cases + 1;  // one, in however many orders
 }
 
 EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const std::string& code) {
   EmulatedVerdict verdict;
-  codegen::Config config = spec.config;
-  config.workers = tuner::kGateWorkers;
+  const codegen::Config config = tuner::gate_config(spec);
   for (const tuner::GateShape& shape : tuner::gate_shapes(spec, tuner::GateSize::emulator)) {
     const Plan plan = this->plan(spec, config, code, shape.problem);
     for (const tuner::Scores& scores : shape.scores) {
-      EmulatedTensors tensors(*device_, shape.problem, {.scores = scores});
-      run(plan, tensors, verdict.judgement.cases, tuner::case_text(shape.problem, scores), verdict);
+      run(plan, scores, {}, verdict.judgement.cases, verdict);
       if (!verdict.good()) return verdict;
     }
   }
@@ -83,9 +90,7 @@ EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const std::
 EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const codegen::Config& config,
                                     const std::string& code, const Problem& problem, const runtime::RowSample& rows) {
   EmulatedVerdict verdict;
-  const tuner::Scores plain{.name = "plain"};
-  EmulatedTensors tensors(*device_, problem, {.scores = plain, .rows = rows});
-  run(plan(spec, config, code, problem), tensors, kFullSizeCase, tuner::case_text(problem, plain), verdict);
+  run(plan(spec, config, code, problem), {.name = "plain"}, rows, kFullSizeCase, verdict);
   return verdict;
 }
 

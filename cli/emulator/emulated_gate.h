@@ -9,9 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/emulator/emulated_tensors.h"
+#include "cli/emulator/emulated_case.h"
 #include "codegen/kernel_spec.h"
+#include "runtime/cpu/cpu_device.h"
 #include "runtime/plan_state.h"
+#include "runtime/reference.h"
 #include "tuner/measure/gate.h"
 
 namespace attune::cli {
@@ -53,14 +55,17 @@ class EmulatedGate {
   /// launching throws, and Error(interrupted) soon after a stop.
   EmulatedVerdict judge(const codegen::KernelSpec& spec, const std::string& code);
 
-  /// Runs a kernel on a problem of the caller's, with plain scores. `rows` are compared.
+  /// Runs a kernel on a problem of the caller's, with plain scores. `rows` are compared; of gradients all.
   EmulatedVerdict judge(const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& code,
                         const Problem& problem, const runtime::RowSample& rows);
 
  private:
   Plan plan(const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& code,
             const Problem& problem) const;
-  void run(const Plan& plan, EmulatedTensors& tensors, int number, const std::string& where, EmulatedVerdict& verdict);
+  std::unique_ptr<EmulatedCase> prepare(const Plan& plan, const tuner::Scores& scores,
+                                        const runtime::RowSample& rows) const;
+  void run(const Plan& plan, const tuner::Scores& scores, const runtime::RowSample& rows, int number,
+           EmulatedVerdict& verdict);
 
   std::shared_ptr<runtime::CpuDevice> device_;
   std::shared_ptr<runtime::PlanContext> plans_;

@@ -53,14 +53,18 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& prob
 
 /// Run-time arguments of both kernels of a Family::reference_backward build (their only parameter). Strides in
 /// elements. The kernel before the main one takes thread block (i, head, batch) of 128 threads for query row
-/// row_first + i * row_step and writes its statistics and dQ. The main kernel takes (i, KV head, batch) for key row
-/// key_first + i * key_step and writes dK and dV; it reads the statistics of every query row, so it needs the first one
-/// to have run with row_first 0 and row_step 1. Rows beyond the lengths are skipped.
+/// row_first + i * row_step and writes its statistics and, if it is asked for, dQ. The main kernel takes (i, KV head,
+/// batch) for key row key_first + i * key_step and writes dK and dV; it reads the statistics of every query row, so it
+/// needs the first one to have run with row_first 0 and row_step 1. Rows beyond the lengths are skipped.
+///
+/// With `o` the kernels round as those for the matrix units have to: delta comes from O as the forward pass rounded it,
+/// P and dS are rounded before the products that they go into. All else stays float64.
 struct ReferenceBackwardParams {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
   const void* d_o = nullptr;
+  const void* o = nullptr;       ///< null: nothing is rounded but the results
   const float* d_lse = nullptr;  ///< [batch, heads, seqlen_q]; null: zeros
   double* statistics = nullptr;  ///< [batch, heads, seqlen_q, 2]: LSE and delta
   void* d_q = nullptr;           ///< rounded, in the problem's dtype; null: not written
@@ -73,6 +77,7 @@ struct ReferenceBackwardParams {
   std::int64_t k_batch = 0, k_head = 0, k_row = 0;
   std::int64_t v_batch = 0, v_head = 0, v_row = 0;
   std::int64_t do_batch = 0, do_head = 0, do_row = 0;
+  std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
   std::int64_t dk_batch = 0, dk_head = 0, dk_row = 0;
   std::int64_t dv_batch = 0, dv_head = 0, dv_row = 0;

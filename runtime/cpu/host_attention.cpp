@@ -1,43 +1,16 @@
 #include "runtime/cpu/host_attention.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
-#include "runtime/cpu/element.h"
+#include "runtime/cpu/host_loops.h"
 #include "runtime/tensor_map.h"
 
 namespace attune::runtime {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// A head of K or V, row after row; values of 16 bits are exact in float.
-std::vector<float> gather(const Problem& problem, const void* base, std::int64_t first, std::int64_t row_stride,
-                          int dim) {
-  std::vector<float> values(static_cast<std::size_t>(problem.seqlen_k * dim));
-  const auto* const elements = static_cast<const std::uint16_t*>(base) + first;
-  for (std::int64_t key = 0; key < problem.seqlen_k; ++key) {
-    for (int d = 0; d < dim; ++d)
-      values[static_cast<std::size_t>(key * dim + d)] = to_float(problem.dtype, elements[key * row_stride + d]);
-  }
-  return values;
-}
-
-// Independent sums hide the latency of an addition.
-double dot(const float* a, const float* b, int count) {
-  std::array<double, 8> sums{};
-  for (int i = 0; i < count; i += 8) {  // head dims are multiples of 8
-    for (int j = 0; j < 8; ++j)
-      sums[static_cast<std::size_t>(j)] += static_cast<double>(a[i + j]) * static_cast<double>(b[i + j]);
-  }
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
-std::int64_t visible_keys(const Problem& p, std::int64_t row) {
-  return p.causal ? std::clamp<std::int64_t>(row + 1 + p.seqlen_k - p.seqlen_q, 0, p.seqlen_k) : p.seqlen_k;
-}
 
 // Writes one row of O, which holds zeros, and returns its LSE.
 double attend(const float* q, const std::vector<float>& k, const std::vector<float>& v, std::int64_t keys, int dim,
@@ -76,8 +49,8 @@ HostAttention host_attention(const Problem& p, const ForwardArgs& args, const Ro
     for (std::int64_t head = 0; head < p.heads; ++head) {
       const std::int64_t group = p.heads / p.heads_kv, kv = head / group;
       if (head % group == 0) {
-        keys = gather(p, args.k, batch * k.batch + kv * k.head, k.row, p.head_dim);
-        values = gather(p, args.v, batch * v.batch + kv * v.head, v.row, p.head_dim_v);
+        keys = gather(p.dtype, args.k, batch * k.batch + kv * k.head, p.seqlen_k, k.row, p.head_dim);
+        values = gather(p.dtype, args.v, batch * v.batch + kv * v.head, p.seqlen_k, v.row, p.head_dim_v);
       }
       for (std::int64_t index = 0; index < rows; ++index, ++at) {
         const std::int64_t row = sample.first + index * sample.step;

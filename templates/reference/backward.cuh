@@ -1,12 +1,15 @@
 // needs: types.cuh element.cuh reference/reduce.cuh
 // Gradients of attention by the definition, one thread block a row, float64 throughout. LSE and delta are computed anew
 // from Q, K, V and dO, so nothing is shared with the kernels that it judges except the rounding of the element type.
+// With O, delta comes from it, and P and dS are rounded, as kernels for the matrix units have to: the error that this
+// makes is the measure of theirs.
 
 struct ReferenceBackwardParams {
   const uint16_t* q;
   const uint16_t* k;
   const uint16_t* v;
   const uint16_t* d_o;
+  const uint16_t* o;   // null: nothing is rounded but the results
   const float* d_lse;  // [batch, heads, seqlen_q]; null: zeros
   double* statistics;  // [batch, heads, seqlen_q, 2]: LSE and delta
   uint16_t* d_q;       // null: not written
@@ -19,6 +22,7 @@ struct ReferenceBackwardParams {
   int64_t k_batch, k_head, k_row;
   int64_t v_batch, v_head, v_row;
   int64_t do_batch, do_head, do_row;
+  int64_t o_batch, o_head, o_row;
   int64_t dq_batch, dq_head, dq_row;
   int64_t dk_batch, dk_head, dk_row;
   int64_t dv_batch, dv_head, dv_row;
@@ -26,7 +30,7 @@ struct ReferenceBackwardParams {
   int32_t seqlen_q, seqlen_k, heads, heads_kv;
   int32_t row_first, row_step, key_first, key_step;
 };
-static_assert(sizeof(ReferenceBackwardParams) == 304, "the host passes 304 bytes");
+static_assert(sizeof(ReferenceBackwardParams) == 336, "the host passes 336 bytes");
 
 template <typename Element, int kCount>
 __device__ double dot(const double* a, const uint16_t* b) {
@@ -50,6 +54,11 @@ __device__ void store_row(const double (&column)[2], double factor, uint16_t* ro
     if (rounded != nullptr) rounded[d] = static_cast<uint16_t>(Element::pack(static_cast<float>(value), 0.f));
     if (exact != nullptr) exact[d] = value;
   }
+}
+
+template <typename Element>
+__device__ double rounded(double value) {
+  return Element::to_float(static_cast<uint16_t>(Element::pack(static_cast<float>(value), 0.f)));
 }
 
 // One query row: LSE = log(sum_j e^s_j), delta = sum_j P_j dP_j - dLSE, dQ = scale sum_j P_j (dP_j - delta) K_j.
@@ -86,20 +95,26 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
     weighted += weight * dot<Element, kHeadDimV>(d_out, v + key * params.v_row);
   }
   sum = reduce_block(sum, scratch, Plus{});
-  weighted = reduce_block(weighted, scratch, Plus{});
+  weighted = reduce_block(weighted, scratch, Plus{}) / sum;
+  if (params.o != nullptr)
+    weighted = dot<Element, kHeadDimV>(
+        d_out, params.o + batch * params.o_batch + head * params.o_head + row * params.o_row);
   const int64_t index = (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + row;
   const double lse = keys > 0 ? largest + log(sum) : -infinity();
-  const double delta = keys > 0 ? weighted / sum - (params.d_lse != nullptr ? params.d_lse[index] : 0.f) : 0.0;
+  const double delta = keys > 0 ? weighted - (params.d_lse != nullptr ? params.d_lse[index] : 0.f) : 0.0;
   if (threadIdx.x == 0) {
     params.statistics[2 * index] = lse;
     params.statistics[2 * index + 1] = delta;
   }
+  if (params.d_q == nullptr && params.dq_exact == nullptr) return;
 
   double column[2] = {0, 0};
   for (int64_t start = 0; start < keys; start += kReferenceThreads) {
     const int64_t key = start + threadIdx.x;
-    if (key < keys)
-      weights[threadIdx.x] = exp(score(key) - lse) * (dot<Element, kHeadDimV>(d_out, v + key * params.v_row) - delta);
+    if (key < keys) {
+      const double ds = exp(score(key) - lse) * (dot<Element, kHeadDimV>(d_out, v + key * params.v_row) - delta);
+      weights[threadIdx.x] = params.o != nullptr ? rounded<Element>(ds) : ds;
+    }
     __syncthreads();
     const int count = keys - start < kReferenceThreads ? static_cast<int>(keys - start) : kReferenceThreads;
     for (int c = 0; c < 2; c++) {
@@ -148,9 +163,10 @@ __device__ void reference_backward_keys(const ReferenceBackwardParams& params) {
       if (query < params.seqlen_q) {
         const double p =
             exp(params.scale * dot<Element, kHeadDim>(key, q + query * params.q_row) - statistics[2 * query]);
-        probability[threadIdx.x] = p;
-        gradient[threadIdx.x] =
+        const double ds =
             p * (dot<Element, kHeadDimV>(value, d_o + query * params.do_row) - statistics[2 * query + 1]);
+        probability[threadIdx.x] = params.o != nullptr ? rounded<Element>(p) : p;
+        gradient[threadIdx.x] = params.o != nullptr ? rounded<Element>(ds) : ds;
       }
       __syncthreads();
       const int64_t left = params.seqlen_q - start;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/emulator/emulated_gate.h"
+#include "cli/emulator/emulated_tensors.h"
 #include "runtime/cpu/ptx_compiler.h"
 #include "tests/emu/config_samples.h"
 #include "tests/emu/ptx_cache.h"

@@ -132,8 +132,8 @@ class ConfigSampler {
 };
 
 /// Strides with gaps behind rows, heads and batches.
-inline std::array<Strides, runtime::kForwardOperands> gapped_strides(const Problem& problem) {
-  std::array<Strides, runtime::kForwardOperands> all;
+inline std::array<Strides, runtime::kOperands> gapped_strides(const Problem& problem) {
+  std::array<Strides, runtime::kOperands> all;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const runtime::TensorShape s = runtime::shape_of(problem, static_cast<runtime::Operand>(i));
     const std::int64_t rows = std::max<std::int64_t>(s.rows, 1);

@@ -10,7 +10,7 @@
 
 #include <attune/problem.h>
 
-#include "runtime/cpu/element.h"
+#include "runtime/element.h"
 
 namespace attune::emulator {
 

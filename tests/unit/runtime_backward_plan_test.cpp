@@ -123,6 +123,21 @@ TEST_CASE_FIXTURE(Fixture, "backward launch: what reaches the kernels, in order"
   CHECK(p.info().kernel == "attune_backward");
 }
 
+TEST_CASE_FIXTURE(Fixture, "backward launch: grids and sections") {
+  codegen::Config config{.family = codegen::Family::sm90_backward};
+  config.backward.section = 100;
+  plan(config).launch(args());
+  CHECK(device->launches[1].backward.section == 4);  // KV heads of all sequences
+  problem.seqlen_k = 128 * 100;
+  CHECK(plan(config).info().blocks == 400);
+  config.backward.persistent = true;
+  CHECK(plan(config).info().blocks == 132);
+  config.backward.workers = 7;
+  CHECK(plan(config).info().blocks == 7);
+  problem.seqlen_q = 0;  // every block of keys is to be zeroed, and nothing counts them
+  CHECK(plan(config).info().blocks == 400);
+}
+
 TEST_CASE_FIXTURE(Fixture, "backward launch: repeated launches encode nothing anew and ask nothing") {
   const Plan p = plan();
   p.launch(args());

@@ -52,18 +52,29 @@ Accuracy accumulate(std::span<const RowError> rows) {
 }
 
 Accuracy worse_of(const Accuracy& a, const Accuracy& b) {
-  return {.o_rel_l2 = std::max(a.o_rel_l2, b.o_rel_l2),
+  return {.op = b.op,
+          .o_rel_l2 = std::max(a.o_rel_l2, b.o_rel_l2),
           .o_row_l2 = std::max(a.o_row_l2, b.o_row_l2),
           .o_max_abs = std::max(a.o_max_abs, b.o_max_abs),
           .lse_max_abs = std::max(a.lse_max_abs, b.lse_max_abs),
+          .dq_rel_l2 = std::max(a.dq_rel_l2, b.dq_rel_l2),
+          .dk_rel_l2 = std::max(a.dk_rel_l2, b.dk_rel_l2),
+          .dv_rel_l2 = std::max(a.dv_rel_l2, b.dv_rel_l2),
+          .dq_usual_l2 = std::max(a.dq_usual_l2, b.dq_usual_l2),
+          .dk_usual_l2 = std::max(a.dk_usual_l2, b.dk_usual_l2),
+          .dv_usual_l2 = std::max(a.dv_usual_l2, b.dv_usual_l2),
           .rows = a.rows + b.rows};
+}
+
+double score_error(const Problem& problem, double score_magnitude) {
+  // One rounding, perhaps by truncation, for each 16 terms, and two for the scale and the subtraction.
+  return (problem.head_dim / 16.0 + 2) * 0x1p-23 * score_magnitude;
 }
 
 Bounds bounds_for(const Problem& problem, double score_magnitude, double lse_magnitude, double value_magnitude) {
   const double half_step = problem.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   const double rms = half_step * 0.393;  // 1 / sqrt(3), over sqrt(3 / (2 ln 2)), the root mean square of a mantissa
-  // One rounding, perhaps by truncation, for each 16 terms, and two for the scale and the subtraction.
-  const double score = (problem.head_dim / 16.0 + 2) * 0x1p-23 * score_magnitude;
+  const double score = score_error(problem, score_magnitude);
   Bounds bounds;
   bounds.o_rel_l2 = kAllowance * (2 * rms + score);
   // A single row may be off by a whole half step in all of its weights at once, and its terms may cancel: with few
@@ -95,6 +106,10 @@ double share_of_bounds(const Accuracy& accuracy, const Bounds& bounds) {
     share = std::max(share, std::isnan(used) ? kNotANumber : used);
   }
   return share;
+}
+
+CaseResult judge(const Accuracy& accuracy, const Bounds& bounds) {
+  return {accuracy, share_of_bounds(accuracy, bounds), violation(accuracy, bounds)};
 }
 
 double normal_score_magnitude(const Problem& problem, double sd) {

@@ -24,10 +24,15 @@ namespace attune::tuner {
 
 /// What a comparison found; errors of 1e300 stand for NaN and for what must be exact and is not.
 struct Accuracy {
+  Op op = Op::forward;
+  // -- forward
   double o_rel_l2 = 0;   ///< ||o - exact|| / ||exact|| over all rows that were compared
   double o_row_l2 = 0;   ///< the same for the worst single row
   double o_max_abs = 0;  ///< max |o - exact|
   double lse_max_abs = 0;
+  // -- backward: the same as o_rel_l2, and what the unavoidable roundings alone come to (gradient_accuracy.h)
+  double dq_rel_l2 = 0, dk_rel_l2 = 0, dv_rel_l2 = 0;
+  double dq_usual_l2 = 0, dk_usual_l2 = 0, dv_usual_l2 = 0;
   std::size_t rows = 0;
 };
 Accuracy accumulate(std::span<const RowError> rows);
@@ -37,6 +42,9 @@ Accuracy worse_of(const Accuracy& a, const Accuracy& b);
 struct Bounds {
   double o_rel_l2 = 0, o_row_l2 = 0, o_max_abs = 0, lse_max_abs = 0;
 };
+
+/// Error of a score, and so relative error of its weight. `score_magnitude` as below.
+double score_error(const Problem& problem, double score_magnitude);
 
 /// `score_magnitude`: about the largest sum over the head dim of |scale q_d k_d|, in nats.
 /// `lse_magnitude`: about the largest |LSE|. `value_magnitude`: the largest |v|.
@@ -48,6 +56,14 @@ std::optional<std::string> violation(const Accuracy& accuracy, const Bounds& bou
 
 /// Largest share of a bound that is used up: at most 1 where violation() finds nothing.
 double share_of_bounds(const Accuracy& accuracy, const Bounds& bounds);
+
+/// What the comparison of one launch came to.
+struct CaseResult {
+  Accuracy accuracy;
+  double share_of_bounds = 0;        ///< largest
+  std::optional<std::string> wrong;  ///< what is beyond its bound
+};
+CaseResult judge(const Accuracy& accuracy, const Bounds& bounds);
 
 /// sum over the head dim of |q_d k_d| / sqrt(head_dim) for random normal q and k, scores of standard deviation `sd`.
 double normal_score_magnitude(const Problem& problem, double sd);

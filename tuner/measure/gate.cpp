@@ -17,8 +17,6 @@ namespace {
 // Prepared inputs beyond this are thrown away and made again when they are needed.
 constexpr std::uint64_t kCaseBytes = 2ull << 30;
 
-constexpr float kLeadingQuery = 4;  // exact in both types
-
 double widened(std::uint16_t bits, DType dtype) {
   if (dtype == DType::bf16) {
     const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
@@ -48,6 +46,15 @@ std::uint16_t rounded(double value, DType dtype) {
 }
 
 }  // namespace
+
+void add(Judgement& judgement, const CaseResult& result, const std::string& where) {
+  judgement.accuracy = judgement.cases == 0 ? result.accuracy : worse_of(judgement.accuracy, result.accuracy);
+  if (result.share_of_bounds > judgement.share_of_bounds) {
+    judgement.share_of_bounds = result.share_of_bounds;
+    judgement.worst_case = where;
+  }
+  ++judgement.cases;
+}
 
 void Gate::plant_outliers(const Problem& problem, const Tensors& tensors, double score) {
   bench_.wait();
@@ -82,13 +89,9 @@ Gate::Case& Gate::prepare(const Problem& problem, const Scores& scores) {
   }
   Case c;
   c.tensors = std::make_unique<Tensors>(bench_, problem, 7);
-  Leading q_leading, k_leading;
-  if (scores.shift != 0) {
-    const double other = scores.shift * std::sqrt(static_cast<double>(problem.head_dim)) / kLeadingQuery;
-    q_leading = {problem.head_dim, kLeadingQuery, true};
-    k_leading = {problem.head_dim, static_cast<float>(other), true};
-  }
-  c.tensors->fill(scores.sd, q_leading, k_leading);
+  const LeadingColumns leading = leading_columns(problem, scores);
+  c.tensors->fill(scores.sd, {problem.head_dim, leading.q, leading.q != 0},
+                  {problem.head_dim, leading.k, leading.k != 0});
   if (scores.outlier != 0 && problem.seqlen_k > 0) plant_outliers(problem, *c.tensors, scores.outlier);
   c.exact = std::make_unique<ExactRows>(bench_, problem, c.tensors->args(), runtime::RowSample{});
   c.bounds = bounds_for(problem, score_magnitude(problem, scores), c.exact->lse_magnitude(), kLargestNormal);
@@ -100,15 +103,9 @@ std::optional<std::string> Gate::run(const Plan& plan, Case& c, Judgement& judge
   c.tensors->poison();
   plan.launch(c.tensors->args());
   c.exact->compare(*c.tensors);
-  const Accuracy accuracy = accumulate(c.exact->errors());
-  judgement.accuracy = worse_of(judgement.accuracy, accuracy);
-  const double share = share_of_bounds(accuracy, c.bounds);
-  if (share > judgement.share_of_bounds) {
-    judgement.share_of_bounds = share;
-    judgement.worst_case = where;
-  }
-  ++judgement.cases;
-  if (auto what = violation(accuracy, c.bounds)) return what;
+  const CaseResult result = tuner::judge(accumulate(c.exact->errors()), c.bounds);
+  add(judgement, result, where);
+  if (result.wrong) return result.wrong;
   if (!c.tensors->guards_intact()) return "memory behind O or LSE was written";
   if (!bench_.counter_is_zero()) return "the tile counter was not left zero";
   return {};
@@ -119,8 +116,7 @@ Judgement Gate::judge(const codegen::KernelSpec& spec, const std::string& cubin)
   bench_.reset_counter();
   for (const GateShape& shape : gate_shapes(spec)) {
     runtime::PlanSource source;
-    source.config = spec.config;
-    source.config.workers = kGateWorkers;
+    source.config = gate_config(spec);
     source.spec = spec;
     source.shape = codegen::launch_shape(spec);
     source.cubin = cubin;

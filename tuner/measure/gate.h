@@ -23,6 +23,9 @@ struct Judgement {
   int cases = 0;
 };
 
+/// Counts a case, and keeps what is worse.
+void add(Judgement& judgement, const CaseResult& result, const std::string& where);
+
 class Gate {
  public:
   explicit Gate(Workbench& bench) : bench_(bench) {}

@@ -23,8 +23,15 @@ std::vector<Scores> all_scores() {
           {.name = "shifted by 40", .shift = 40}};
 }
 
-// The same, just beyond one tile and one block.
-std::int64_t short_ragged_q(const codegen::Config& config) { return std::max(config.block_m(), config.block_n) + 53; }
+struct Blocks {
+  std::int64_t m, n;
+};
+Blocks blocks_of(const codegen::Config& config) {
+  if (config.family == codegen::Family::sm90_backward) return {config.backward.block_m, config.backward.block_n()};
+  return {config.block_m(), std::max(config.block_n, 16)};
+}
+
+constexpr float kLeadingQuery = 4;  // exact in both types
 
 }  // namespace
 
@@ -32,18 +39,43 @@ double score_magnitude(const Problem& problem, const Scores& scores) {
   return std::max(normal_score_magnitude(problem, scores.sd), scores.outlier) + std::abs(scores.shift);
 }
 
+double query_magnitude(const Scores& scores) {
+  return std::max(scores.sd, scores.shift != 0 ? static_cast<double>(kLeadingQuery) : 0);
+}
+
+double key_magnitude(const Problem& problem, const Scores& scores) {
+  // An outlier is a query, scaled so that their product is its score: |q|^2 is about the head dim.
+  const double outlier = scores.outlier / std::sqrt(static_cast<double>(problem.head_dim));
+  return std::max({1.0, outlier, std::abs(static_cast<double>(leading_columns(problem, scores).k))});
+}
+
+LeadingColumns leading_columns(const Problem& problem, const Scores& scores) {
+  if (scores.shift == 0) return {};
+  const double other =
+      scores.shift * std::sqrt(static_cast<double>(problem.head_dim)) / static_cast<double>(kLeadingQuery);
+  return {kLeadingQuery, static_cast<float>(other)};
+}
+
+codegen::Config gate_config(const codegen::KernelSpec& spec) {
+  codegen::Config config = spec.config;
+  (config.family == codegen::Family::sm90_backward ? config.backward.workers : config.workers) = kGateWorkers;
+  return config;
+}
+
 std::string case_text(const Problem& problem, const Scores& scores) {
   return fmt::format("{}, {} queries, {} keys", scores.name, problem.seqlen_q, problem.seqlen_k);
 }
 
 std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize size) {
-  Problem base{.dtype = spec.dtype,
+  Problem base{.op = codegen::op_of(spec.config.family),
+               .dtype = spec.dtype,
                .head_dim = spec.head_dim,
                .head_dim_v = spec.head_dim_v,
                .heads = size == GateSize::device ? 4 : 2,
                .heads_kv = size == GateSize::device ? 2 : 1,
                .causal = spec.causal,
-               .batch = 2};
+               .batch = 2,
+               .deterministic = spec.deterministic};
   std::vector<GateShape> shapes;
   const auto add = [&](std::int64_t seqlen_q, std::int64_t seqlen_k) {
     Problem p = base;
@@ -52,8 +84,9 @@ std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize siz
     if (seqlen_k < 0 || !codegen::serves(spec, p)) return;
     shapes.push_back({p, shapes.empty() ? all_scores() : std::vector<Scores>{{.name = "plain"}}});
   };
-  const std::int64_t n = std::max(spec.config.block_n, 16);
-  const std::int64_t ragged = size == GateSize::device ? kRaggedQ : short_ragged_q(spec.config);
+  const auto [m, n] = blocks_of(spec.config);
+  // On the emulator just beyond one tile and one block.
+  const std::int64_t ragged = size == GateSize::device ? kRaggedQ : std::max(m, n) + 53;
   if (!spec.causal) {
     add(ragged, 3 * n);
     add(ragged, 2 * n + spec.tail);
@@ -70,6 +103,7 @@ std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize siz
     add(ragged, ragged - 45);
     add(61, 0);
   }
+  if (base.op == Op::backward) add(0, n);
   return shapes;
 }
 

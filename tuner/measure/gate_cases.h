@@ -23,13 +23,25 @@ struct Scores {
 /// About the largest sum over the head dim of |scale q_d k_d|, in nats.
 double score_magnitude(const Problem& problem, const Scores& scores);
 
+/// About the largest |q_d| and |k_d|.
+double query_magnitude(const Scores& scores);
+double key_magnitude(const Problem& problem, const Scores& scores);
+
 struct GateShape {
   Problem problem;
   std::vector<Scores> scores;
 };
 
+/// The first column of Q and of K, which shifts every score; zeros: none.
+struct LeadingColumns {
+  float q = 0, k = 0;
+};
+LeadingColumns leading_columns(const Problem& problem, const Scores& scores);
+
 /// Blocks of a persistent grid in the gate: few, so that each computes many tiles and meets every boundary.
 inline constexpr int kGateWorkers = 3;
+/// The kernel's config with that many.
+codegen::Config gate_config(const codegen::KernelSpec& spec);
 
 /// How large the small problems are: for a GPU, which computes any of them in no time, or for the CPU emulator.
 enum class GateSize { device, emulator };
@@ -38,7 +50,8 @@ enum class GateSize { device, emulator };
 std::string case_text(const Problem& problem, const Scores& scores);
 
 /// Ragged lengths that the spec serves (its shortest among them, fully masked rows where it allows them), grouped
-/// heads, a batch; the first shape with wide, shifted and outlying scores too. The spec serves every shape.
+/// heads, a batch; for the backward pass no queries, too; the first shape with wide, shifted and outlying scores as
+/// well. The spec serves every shape.
 std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize size = GateSize::device);
 
 /// The keys that hold an outlier for query row `row`, one for each planted row: (row, key) within one head.

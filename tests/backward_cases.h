@@ -1,0 +1,40 @@
+// Problems for backward plans, on the GPU and, with smaller ones, on the CPU device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <attune/problem.h>
+
+namespace attune::tests {
+
+struct BackwardCase {
+  std::string problem;  ///< canonical text without op=backward
+  std::string config;   ///< empty: the best guess
+  bool gaps = false;    ///< rows, heads and batches lie further apart than they need, differently for each tensor
+  bool d_lse = false;   ///< the loss depends on LSE too
+
+  Problem parsed() const { return parse_problem("op=backward," + problem); }
+};
+
+/// Few elements, so that the emulator needs seconds for all of them: each kind of head dim, both dtypes, masks, ragged
+/// lengths, grouped heads, rows and keys that see nothing, strides, dLSE, both splits.
+inline std::vector<BackwardCase> small_backward_cases() {
+  return {
+      {"head_dim=64,heads=2,batch=1,seqlen_q=130,seqlen_k=150", ""},
+      {"head_dim=64,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=100,dtype=fp16", "", true, true},
+      {"head_dim=128,heads=2,heads_kv=1,batch=1,causal=1,seqlen_q=96,seqlen_k=190", ""},
+      {"head_dim=128,heads=1,batch=2,causal=1,seqlen_q=190,seqlen_k=96,layout=bhsd", "", true},
+      {"head_dim=128,head_dim_v=64,heads=2,batch=1,seqlen_q=70,seqlen_k=128,deterministic=1", "", false, true},
+      {"head_dim=256,heads=1,batch=1,causal=1,seqlen_q=100", ""},
+      {"head_dim=40,head_dim_v=72,heads=3,heads_kv=1,batch=1,seqlen_q=65,seqlen_k=33,dtype=fp16", "", true},
+      {"head_dim=96,heads=1,batch=1,causal=1,seqlen_q=77,deterministic=1", ""},
+      {"head_dim=64,heads=2,batch=1,seqlen_q=1,seqlen_k=200", ""},
+      {"head_dim=64,heads=2,batch=1,seqlen_q=200,seqlen_k=1", ""},
+      {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=33,seqlen_k=0", "", true},
+      {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "", true},
+      {"head_dim=128,heads=1,batch=1,seqlen_q=80,seqlen_k=100", "split=columns"},
+  };
+}
+
+}  // namespace attune::tests
