@@ -28,10 +28,11 @@ struct Flags {
 };
 
 void supply(tuner::Measurer& measurer, runtime::Builder& builder, const Arch& arch, const Problem& problem) {
-  const std::string spec = tuner::reference_spec(arch, problem);
-  const runtime::Build build = builder.build(codegen::parse_kernel_spec(spec));
-  runtime::require_accepted(build);
-  measurer.set_reference(spec, std::make_shared<const std::string>(build.cubin));
+  for (const std::string& spec : tuner::reference_specs(arch, problem)) {
+    const runtime::Build build = builder.build(codegen::parse_kernel_spec(spec));
+    runtime::require_accepted(build);
+    measurer.set_reference(spec, std::make_shared<const std::string>(build.cubin));
+  }
 }
 
 ExitCode run_on_gpu(const Flags& flags, Output& output) {

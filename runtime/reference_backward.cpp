@@ -51,11 +51,13 @@ class AllStrides {
   }
 };
 
-void check_inputs(const Problem& problem, const BackwardArgs& args, GradientRounding rounding) {
+void check_inputs(const Problem& problem, const BackwardArgs& args, bool needs_o, bool needs_lse) {
   if (problem.seqlen_q > 0) {
     check_base(Operand::q, args.q);
     check_base(Operand::d_o, args.d_o);
-    if (rounding == GradientRounding::kernels) check_base(Operand::o, args.o);
+    if (needs_o) check_base(Operand::o, args.o);
+    if (needs_lse && args.lse == nullptr)
+      fail(ErrorCode::invalid_argument, "lse: null (allowed: device memory aligned to {} bytes)", alignof(float));
   }
   if (problem.seqlen_k > 0) {
     check_base(Operand::k, args.k);
@@ -88,7 +90,8 @@ std::size_t ReferenceBackward::workspace_bytes(const Problem& problem) {
 }
 
 void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args, const GradientSample& sample,
-                               GradientRounding rounding, const GradientOutputs& outputs) const {
+                               GradientRounding rounding, GradientStatistics statistics,
+                               const GradientOutputs& outputs) const {
   validate(problem);
   if (!codegen::serves(spec_, problem)) {
     fail(ErrorCode::invalid_argument, "reference: compiled for {}, which does not serve {}", codegen::to_string(spec_),
@@ -99,7 +102,9 @@ void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args,
   const std::int64_t queries = rows_of("queries", problem.seqlen_q, sample.queries);
   const std::int64_t keys = rows_of("keys", problem.seqlen_k, sample.keys);
   const AllStrides s(problem, args);
-  check_inputs(problem, args, rounding);
+  const bool needs_lse = statistics == GradientStatistics::given;
+  const bool needs_o = needs_lse || rounding == GradientRounding::kernels;
+  check_inputs(problem, args, needs_o, needs_lse);
 
   codegen::ReferenceBackwardParams params;
   params.q_batch = s.q.batch, params.q_head = s.q.head, params.q_row = s.q.row;
@@ -117,6 +122,7 @@ void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args,
   params.heads_kv = problem.heads_kv;
   params.key_first = static_cast<std::int32_t>(sample.keys.first);
   params.key_step = static_cast<std::int32_t>(sample.keys.step);
+  params.rounded = rounding == GradientRounding::kernels;
 
   LaunchConfig config;
   config.block.x = static_cast<unsigned>(shape_.threads);
@@ -135,7 +141,8 @@ void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args,
     params.k = advanced(args.k, batch * s.k.batch);
     params.v = advanced(args.v, batch * s.v.batch);
     params.d_o = advanced(args.d_o, batch * s.d_o.batch);
-    params.o = rounding == GradientRounding::kernels ? advanced(args.o, batch * s.o.batch) : nullptr;
+    params.o = needs_o ? advanced(args.o, batch * s.o.batch) : nullptr;
+    params.lse = needs_lse ? advanced(args.lse, pairs * problem.seqlen_q) : nullptr;
     params.d_lse = advanced(args.d_lse, pairs * problem.seqlen_q);
     params.statistics = advanced(static_cast<double*>(args.workspace), 2 * pairs * problem.seqlen_q);
     // Keys need the statistics of every row, whichever rows of dQ are wanted.

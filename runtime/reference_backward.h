@@ -22,8 +22,14 @@ struct GradientSample {
 
 /// What is rounded to the problem's dtype on the way.
 enum class GradientRounding {
-  none,     ///< nothing
+  none,     ///< nothing, unless O is given
   kernels,  ///< O (as args.o has it) where delta comes from it, P and dS, as in a kernel for the matrix units
+};
+
+/// Where LSE and delta come from.
+enum class GradientStatistics {
+  computed,  ///< from Q, K, V and dO: what the gradients are by definition
+  given,     ///< from args.lse and args.o, whatever these hold: what a kernel computes. Makes a sample of rows cheap
 };
 
 /// Where the results go; null: not written.
@@ -45,11 +51,11 @@ class ReferenceBackward {
   /// Bytes of args.workspace that a launch needs, linear in seqlen_q; aligned to 8.
   static std::size_t workspace_bytes(const Problem& problem);
 
-  /// Queues the computation on args.stream; reads q, k, v, d_o, d_lse, their strides, scale, and o if it is asked to
-  /// round. LSE is computed anew. `problem` may differ from the constructor's in lengths, batch, heads and layout only.
-  /// Throws Error(invalid_argument) as Plan::launch does.
+  /// Queues the computation on args.stream; reads q, k, v, d_o, d_lse, their strides, scale, and o and lse if rounding
+  /// and statistics call for them. `problem` may differ from the constructor's in lengths, batch, heads and layout
+  /// only. Throws Error(invalid_argument) as Plan::launch does.
   void launch(const Problem& problem, const BackwardArgs& args, const GradientSample& sample, GradientRounding rounding,
-              const GradientOutputs& outputs) const;
+              GradientStatistics statistics, const GradientOutputs& outputs) const;
 
  private:
   std::shared_ptr<Device> device_;

@@ -83,9 +83,10 @@ std::future<ToolCode> compile_tools(const runtime::Compiler& compiler, runtime::
     ToolCode tools;
     tools.helpers = shared_code(compiler.compile(std::string(helpers_source()), helpers_options(arch.name)).cubin);
     for (const Problem& problem : problems) {
-      const std::string spec = reference_spec(arch, problem);
-      if (!tools.references.contains(spec))
-        tools.references[spec] = shared_code(reference_code(compiler, builder, codegen::parse_kernel_spec(spec)));
+      for (const std::string& spec : reference_specs(arch, problem)) {
+        if (!tools.references.contains(spec))
+          tools.references[spec] = shared_code(reference_code(compiler, builder, codegen::parse_kernel_spec(spec)));
+      }
     }
     return tools;
   });

@@ -147,13 +147,14 @@ void WorkerMeasurer::ensure_tools() {
 
 void WorkerMeasurer::ensure_reference(const Problem& problem) {
   ensure_tools();
-  const std::string spec = reference_spec(runtime::arch_of(device_->properties), problem);
-  if (has_reference_.contains(spec)) return;
-  const auto cubin = references_.find(spec);
-  if (cubin == references_.end()) fail(ErrorCode::internal, "measurer: no reference kernel was set for {}", spec);
-  ensure_code("reference " + spec, *cubin->second);
-  ask({{"cmd", "reference"}, {"spec", spec}, {"key", "reference " + spec}}, options_.start_seconds);
-  has_reference_.insert(spec);
+  for (const std::string& spec : reference_specs(runtime::arch_of(device_->properties), problem)) {
+    if (has_reference_.contains(spec)) continue;
+    const auto cubin = references_.find(spec);
+    if (cubin == references_.end()) fail(ErrorCode::internal, "measurer: no reference kernel was set for {}", spec);
+    ensure_code("reference " + spec, *cubin->second);
+    ask({{"cmd", "reference"}, {"spec", spec}, {"key", "reference " + spec}}, options_.start_seconds);
+    has_reference_.insert(spec);
+  }
 }
 
 void WorkerMeasurer::ensure_problem(const Problem& problem) {

@@ -57,14 +57,15 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& prob
 /// batch) for key row key_first + i * key_step and writes dK and dV; it reads the statistics of every query row, so it
 /// needs the first one to have run with row_first 0 and row_step 1. Rows beyond the lengths are skipped.
 ///
-/// With `o` the kernels round as those for the matrix units have to: delta comes from O as the forward pass rounded it,
-/// P and dS are rounded before the products that they go into. All else stays float64.
+/// With `rounded` the kernels round as those for the matrix units have to: P and dS before the products that they go
+/// into. All else stays float64.
 struct ReferenceBackwardParams {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
   const void* d_o = nullptr;
-  const void* o = nullptr;       ///< null: nothing is rounded but the results
+  const void* o = nullptr;       ///< delta comes from it; null: from dP, unrounded
+  const float* lse = nullptr;    ///< [batch, heads, seqlen_q]; null: computed from Q and K. Needs o
   const float* d_lse = nullptr;  ///< [batch, heads, seqlen_q]; null: zeros
   double* statistics = nullptr;  ///< [batch, heads, seqlen_q, 2]: LSE and delta
   void* d_q = nullptr;           ///< rounded, in the problem's dtype; null: not written
@@ -84,6 +85,7 @@ struct ReferenceBackwardParams {
   double scale = 0;
   std::int32_t seqlen_q = 0, seqlen_k = 0, heads = 0, heads_kv = 0;
   std::int32_t row_first = 0, row_step = 1, key_first = 0, key_step = 1;
+  std::int32_t rounded = 0, unused = 0;
 };
 
 }  // namespace attune::codegen

@@ -1,15 +1,16 @@
 // needs: types.cuh element.cuh reference/reduce.cuh
 // Gradients of attention by the definition, one thread block a row, float64 throughout. LSE and delta are computed anew
 // from Q, K, V and dO, so nothing is shared with the kernels that it judges except the rounding of the element type.
-// With O, delta comes from it, and P and dS are rounded, as kernels for the matrix units have to: the error that this
-// makes is the measure of theirs.
+// Rounded like those kernels, and with delta from O, it has the error that none of them can do without. With LSE given,
+// too, it costs little to compute a few rows only.
 
 struct ReferenceBackwardParams {
   const uint16_t* q;
   const uint16_t* k;
   const uint16_t* v;
   const uint16_t* d_o;
-  const uint16_t* o;   // null: nothing is rounded but the results
+  const uint16_t* o;   // delta comes from it; null: from dP, unrounded
+  const float* lse;    // [batch, heads, seqlen_q]; null: computed from Q and K. Needs o
   const float* d_lse;  // [batch, heads, seqlen_q]; null: zeros
   double* statistics;  // [batch, heads, seqlen_q, 2]: LSE and delta
   uint16_t* d_q;       // null: not written
@@ -29,8 +30,9 @@ struct ReferenceBackwardParams {
   double scale;
   int32_t seqlen_q, seqlen_k, heads, heads_kv;
   int32_t row_first, row_step, key_first, key_step;
+  int32_t rounded, unused;  // 1: P and dS are rounded before the products that they go into
 };
-static_assert(sizeof(ReferenceBackwardParams) == 336, "the host passes 336 bytes");
+static_assert(sizeof(ReferenceBackwardParams) == 352, "the host passes 352 bytes");
 
 template <typename Element, int kCount>
 __device__ double dot(const double* a, const uint16_t* b) {
@@ -82,26 +84,31 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
     keys = visible < 0 ? 0 : visible < keys ? visible : keys;
   }
   const auto score = [&](int64_t key) { return params.scale * dot<Element, kHeadDim>(query, k + key * params.k_row); };
-  double largest = -infinity();
-  for (int64_t key = threadIdx.x; key < keys; key += kReferenceThreads) {
-    const double x = score(key);
-    if (!(x <= largest)) largest = x;  // NaN is kept
-  }
-  largest = reduce_block(largest, scratch, Larger{});
-  double sum = 0, weighted = 0;
-  for (int64_t key = threadIdx.x; key < keys; key += kReferenceThreads) {
-    const double weight = exp(score(key) - largest);
-    sum += weight;
-    weighted += weight * dot<Element, kHeadDimV>(d_out, v + key * params.v_row);
-  }
-  sum = reduce_block(sum, scratch, Plus{});
-  weighted = reduce_block(weighted, scratch, Plus{}) / sum;
-  if (params.o != nullptr)
-    weighted = dot<Element, kHeadDimV>(
-        d_out, params.o + batch * params.o_batch + head * params.o_head + row * params.o_row);
   const int64_t index = (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + row;
-  const double lse = keys > 0 ? largest + log(sum) : -infinity();
-  const double delta = keys > 0 ? weighted - (params.d_lse != nullptr ? params.d_lse[index] : 0.f) : 0.0;
+  double lse = -infinity(), delta = 0;
+  if (keys > 0 && params.lse != nullptr) {
+    lse = params.lse[index];
+  } else if (keys > 0) {
+    double largest = -infinity();
+    for (int64_t key = threadIdx.x; key < keys; key += kReferenceThreads) {
+      const double x = score(key);
+      if (!(x <= largest)) largest = x;  // NaN is kept
+    }
+    largest = reduce_block(largest, scratch, Larger{});
+    double sum = 0, weighted = 0;
+    for (int64_t key = threadIdx.x; key < keys; key += kReferenceThreads) {
+      const double weight = exp(score(key) - largest);
+      sum += weight;
+      weighted += weight * dot<Element, kHeadDimV>(d_out, v + key * params.v_row);
+    }
+    sum = reduce_block(sum, scratch, Plus{});
+    delta = reduce_block(weighted, scratch, Plus{}) / sum;
+    lse = largest + log(sum);
+  }
+  if (keys > 0 && params.o != nullptr)
+    delta = dot<Element, kHeadDimV>(
+        d_out, params.o + batch * params.o_batch + head * params.o_head + row * params.o_row);
+  if (keys > 0 && params.d_lse != nullptr) delta -= params.d_lse[index];
   if (threadIdx.x == 0) {
     params.statistics[2 * index] = lse;
     params.statistics[2 * index + 1] = delta;
@@ -113,7 +120,7 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
     const int64_t key = start + threadIdx.x;
     if (key < keys) {
       const double ds = exp(score(key) - lse) * (dot<Element, kHeadDimV>(d_out, v + key * params.v_row) - delta);
-      weights[threadIdx.x] = params.o != nullptr ? rounded<Element>(ds) : ds;
+      weights[threadIdx.x] = params.rounded ? rounded<Element>(ds) : ds;
     }
     __syncthreads();
     const int count = keys - start < kReferenceThreads ? static_cast<int>(keys - start) : kReferenceThreads;
@@ -165,8 +172,8 @@ __device__ void reference_backward_keys(const ReferenceBackwardParams& params) {
             exp(params.scale * dot<Element, kHeadDim>(key, q + query * params.q_row) - statistics[2 * query]);
         const double ds =
             p * (dot<Element, kHeadDimV>(value, d_o + query * params.do_row) - statistics[2 * query + 1]);
-        probability[threadIdx.x] = params.o != nullptr ? rounded<Element>(p) : p;
-        gradient[threadIdx.x] = params.o != nullptr ? rounded<Element>(ds) : ds;
+        probability[threadIdx.x] = params.rounded ? rounded<Element>(p) : p;
+        gradient[threadIdx.x] = params.rounded ? rounded<Element>(ds) : ds;
       }
       __syncthreads();
       const int64_t left = params.seqlen_q - start;

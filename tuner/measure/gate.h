@@ -10,6 +10,7 @@
 
 #include "codegen/kernel_spec.h"
 #include "tuner/measure/gate_cases.h"
+#include "tuner/measure/measured_case.h"
 #include "tuner/measure/workbench.h"
 
 namespace attune::tuner {
@@ -30,23 +31,16 @@ class Gate {
  public:
   explicit Gate(Workbench& bench) : bench_(bench) {}
 
-  /// Runs the kernel on every shape of gate_shapes(). The reference for the spec's dims must be in the workbench.
+  /// Runs the kernel on every shape of gate_shapes(). The references for the spec's dims must be in the workbench.
   /// Throws what launching throws: a device that has lost its context stays lost.
   Judgement judge(const codegen::KernelSpec& spec, const std::string& cubin);
 
  private:
-  struct Case {
-    std::unique_ptr<Tensors> tensors;
-    std::unique_ptr<ExactRows> exact;
-    Bounds bounds;
-  };
-
-  Case& prepare(const Problem& problem, const Scores& scores);
-  void plant_outliers(const Problem& problem, const Tensors& tensors, double score);
-  std::optional<std::string> run(const Plan& plan, Case& c, Judgement& judgement, const std::string& where);
+  MeasuredCase& prepare(const Problem& problem, const Scores& scores);
+  std::optional<std::string> run(const Plan& plan, MeasuredCase& c, Judgement& judgement, const std::string& where);
 
   Workbench& bench_;
-  std::map<std::string, Case> cases_;  // kernels share many
+  std::map<std::string, std::unique_ptr<MeasuredCase>> cases_;  // kernels share many
   std::uint64_t bytes_ = 0;
 };
 

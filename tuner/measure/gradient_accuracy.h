@@ -27,10 +27,10 @@ struct GradientRows {
   const char* name = "";  ///< "dQ"
   DType dtype = DType::bf16;
   int columns = 0;
-  std::vector<double> got;      ///< what the kernel wrote
-  std::vector<double> exact;    ///< nothing rounded
-  std::vector<double> kernels;  ///< O, P and dS rounded, the result not yet
-  std::vector<bool> alone;      ///< by row: it sees nothing, or nothing sees it, so that it must be exactly 0
+  std::vector<double> got = {};      ///< what the kernel wrote
+  std::vector<double> exact = {};    ///< nothing rounded
+  std::vector<double> kernels = {};  ///< O, P and dS rounded, the result not yet
+  std::vector<bool> alone = {};      ///< by row: it sees nothing, or nothing sees it, so that it must be exactly 0
 };
 
 /// GradientRows::alone of dQ, and of dK and dV, for sampled rows of every head.

@@ -23,33 +23,17 @@ constexpr double kQueuedSeconds = 0.05;
 
 }  // namespace
 
-std::vector<runtime::RowSample> sampled_rows(const Problem& problem) {
-  const std::int64_t rows = problem.seqlen_q;
-  const std::int64_t spread = std::max<std::int64_t>(rows / 7, 1) | 1;
-  std::vector<runtime::RowSample> samples{{0, spread, 7}};
-  if (rows > 64) samples.push_back({63, 1, 2});
-  if (rows > 3) samples.push_back({rows - 3, 1, 3});
-  return samples;
-}
-
 ShapeBench::ShapeBench(Workbench& bench, const Problem& problem)
     : bench_(bench), problem_(problem), clock_(bench.device(), sizeof(double)) {
-  const std::uint64_t bytes = std::max<std::uint64_t>(Tensors::bytes_of(problem), 1);
+  const std::uint64_t bytes = std::max<std::uint64_t>(case_bytes(problem), 1);
   const auto l2 = static_cast<std::uint64_t>(std::max<std::int64_t>(bench.device().properties().l2_bytes, 0));
   const auto room = static_cast<std::uint64_t>(kShareOfMemory * static_cast<double>(bench.device().free_memory()));
   const std::uint64_t sets =
       std::clamp<std::uint64_t>(1 + 3 * l2 / bytes, 1, std::clamp<std::uint64_t>(room / bytes, 1, kMostSets));
   for (std::uint64_t i = 0; i < sets; ++i) {
-    sets_.push_back(std::make_unique<Tensors>(bench, problem, 1000 + i));
-    sets_.back()->fill(1);
+    const Compared compared = i == 0 ? Compared::sampled : Compared::none;
+    sets_.push_back(make_case(bench, problem, {.name = "plain"}, 1000 + i, compared));
   }
-  double lse = 0;
-  for (const runtime::RowSample& rows : sampled_rows(problem)) {
-    if (runtime::Reference::rows_in(problem, rows) == 0) continue;
-    exact_.emplace_back(bench, problem, sets_.front()->args(), rows);
-    lse = std::max(lse, exact_.back().lse_magnitude());
-  }
-  bounds_ = bounds_for(problem, normal_score_magnitude(problem, 1), lse, kLargestNormal);
   bench.wait();
 }
 
@@ -75,41 +59,30 @@ runtime::Event& ShapeBench::event(std::size_t index) {
 }
 
 void ShapeBench::launch(const Plan& plan) {
-  plan.launch(sets_[next_set_]->args());
+  sets_[next_set_]->launch(plan);
   next_set_ = (next_set_ + 1) % sets_.size();
 }
 
 Judgement ShapeBench::check(int id) {
   Entrant& e = entrant(id);
-  Tensors& tensors = *sets_.front();
+  MeasuredCase& set = *sets_.front();
   bench_.reset_counter();
-  tensors.poison();
+  set.poison();
   event(0).record(bench_.stream());
-  e.plan.launch(tensors.args());
+  set.launch(e.plan);
   event(1).record(bench_.stream());
-  Judgement judgement;
-  judgement.cases = 1;
-  judgement.worst_case = "full size";
-  std::vector<RowError> errors;
-  for (ExactRows& rows : exact_) rows.compare(tensors);
-  for (ExactRows& rows : exact_) {
-    const std::vector<RowError> more = rows.errors();
-    errors.insert(errors.end(), more.begin(), more.end());
-  }
+  const CaseResult result = set.compare();
   bench_.wait();
   e.seconds = event(1).milliseconds_since(event(0)) * 1e-3;
-  judgement.accuracy = accumulate(errors);
-  judgement.share_of_bounds = share_of_bounds(judgement.accuracy, bounds_);
-  judgement.wrong = violation(judgement.accuracy, bounds_);
+  Judgement judgement;
+  add(judgement, result, "full size");
+  judgement.wrong = result.wrong;
   if (judgement.wrong) return judgement;
-  if (const std::uint64_t halves = tensors.unwritten(); halves != 0) {
-    judgement.wrong = fmt::format("{} bytes of O and LSE were not written", 2 * halves);
-  } else if (!tensors.guards_intact()) {
-    judgement.wrong = "memory behind O or LSE was written";
-  } else if (!bench_.counter_is_zero()) {
-    judgement.wrong = "the tile counter was not left zero";
-    bench_.reset_counter();
-  }
+  if (const std::uint64_t bytes = set.unwritten(); bytes != 0)
+    judgement.wrong = fmt::format("{} bytes of the results were not written", bytes);
+  else
+    judgement.wrong = set.damage();
+  if (judgement.wrong) bench_.reset_counter();
   return judgement;
 }
 

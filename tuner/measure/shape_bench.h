@@ -10,6 +10,7 @@
 
 #include "codegen/kernel_spec.h"
 #include "tuner/measure/gate.h"
+#include "tuner/measure/measured_case.h"
 #include "tuner/measure/workbench.h"
 
 namespace attune::tuner {
@@ -45,7 +46,7 @@ class ShapeBench {
   /// Loads a kernel under an id; the same id twice replaces the first. Throws as runtime::make_plan does.
   void load(int id, const codegen::KernelSpec& spec, const codegen::Config& config, const std::string& cubin);
 
-  /// One launch, compared with the reference; every element of O and LSE must be written. Also measures roughly.
+  /// One launch, compared with the reference; every element of its outputs must be written. Also measures roughly.
   Judgement check(int id);
 
   /// Before each turn `begin(id)` is called, after it `end(id, turn, seconds of each launch)`. Throws what launching
@@ -70,17 +71,11 @@ class ShapeBench {
 
   Workbench& bench_;
   Problem problem_;
-  std::vector<std::unique_ptr<Tensors>> sets_;
-  std::vector<ExactRows> exact_;
-  Bounds bounds_;
+  std::vector<std::unique_ptr<MeasuredCase>> sets_;  // the first one is compared
   std::map<int, Entrant> entrants_;
   std::vector<std::unique_ptr<runtime::Event>> events_;
   runtime::DeviceBuffer clock_;
   std::size_t next_set_ = 0;
 };
-
-/// Rows of every head that are compared at full size: both ends, the places around tile boundaries, and a spread whose
-/// step is odd.
-std::vector<runtime::RowSample> sampled_rows(const Problem& problem);
 
 }  // namespace attune::tuner

@@ -29,6 +29,13 @@ class Precompiled : public runtime::Compiler {
   std::string version_ = "precompiled";
 };
 
+runtime::Builder builder_of(const std::string& cubin) {
+  cache::Options memory_only;
+  memory_only.directory.clear();
+  return runtime::Builder(cache::Store::open(std::move(memory_only)),
+                          [cubin] { return std::make_shared<const Precompiled>(cubin); });
+}
+
 std::uint64_t product(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
   return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c) *
          static_cast<std::uint64_t>(d);
@@ -46,10 +53,22 @@ const std::uint32_t* words(const void* base, std::uint64_t first) {
 
 }  // namespace
 
+Problem forward_of(Problem problem) {
+  problem.op = Op::forward;
+  problem.deterministic = false;
+  return problem;
+}
+
 std::string reference_spec(const Arch& arch, const Problem& problem) {
-  codegen::Config config;
-  config.family = codegen::Family::reference;
+  const bool backward = problem.op == Op::backward;
+  const codegen::Config config{.family = backward ? codegen::Family::reference_backward : codegen::Family::reference};
   return codegen::to_string(codegen::specialise(arch, problem, config));
+}
+
+std::vector<std::string> reference_specs(const Arch& arch, const Problem& problem) {
+  std::vector<std::string> specs{reference_spec(arch, forward_of(problem))};
+  if (problem.op == Op::backward) specs.push_back(reference_spec(arch, problem));
+  return specs;
 }
 
 // -- Workbench ----------------------------------------------------------------------------------------------------
@@ -69,19 +88,40 @@ Workbench::~Workbench() { device_->destroy_stream(stream_); }
 
 void Workbench::add_reference(const std::string& spec, const std::string& cubin) { reference_cubins_[spec] = cubin; }
 
+const std::string& Workbench::reference_cubin(const std::string& spec) const {
+  const auto cubin = reference_cubins_.find(spec);
+  if (cubin == reference_cubins_.end()) fail(ErrorCode::not_found, "reference: no code was given for {}", spec);
+  return cubin->second;
+}
+
 const runtime::Reference& Workbench::reference(const Problem& problem) {
-  const std::string spec = reference_spec(runtime::arch_of(device_->properties()), problem);
+  const Problem forward = forward_of(problem);
+  const std::string spec = reference_spec(runtime::arch_of(device_->properties()), forward);
   std::unique_ptr<runtime::Reference>& reference = references_[spec];
   if (!reference) {
-    const auto cubin = reference_cubins_.find(spec);
-    if (cubin == reference_cubins_.end()) fail(ErrorCode::not_found, "reference: no code was given for {}", spec);
-    cache::Options memory_only;
-    memory_only.directory.clear();
-    runtime::Builder builder(cache::Store::open(std::move(memory_only)),
-                             [code = cubin->second] { return std::make_shared<const Precompiled>(code); });
-    reference = std::make_unique<runtime::Reference>(device_, builder, problem);
+    runtime::Builder builder = builder_of(reference_cubin(spec));
+    reference = std::make_unique<runtime::Reference>(device_, builder, forward);
   }
   return *reference;
+}
+
+const runtime::ReferenceBackward& Workbench::backward_reference(const Problem& problem) {
+  const std::string spec = reference_spec(runtime::arch_of(device_->properties()), problem);
+  std::unique_ptr<runtime::ReferenceBackward>& reference = backward_references_[spec];
+  if (!reference) {
+    runtime::Builder builder = builder_of(reference_cubin(spec));
+    reference = std::make_unique<runtime::ReferenceBackward>(device_, builder, problem);
+  }
+  return *reference;
+}
+
+void* Workbench::workspace(std::size_t bytes) {
+  if (bytes > workspace_.size()) {
+    wait();  // for launches that use the smaller one
+    workspace_.reset();
+    workspace_ = runtime::DeviceBuffer(*device_, bytes);
+  }
+  return bytes == 0 ? nullptr : workspace_.data();
 }
 
 void Workbench::reset_counter() { device_->fill8(counter_.data(), 0, counter_.size(), stream_); }

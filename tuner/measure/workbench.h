@@ -14,6 +14,7 @@
 #include "runtime/nvml.h"
 #include "runtime/plan_state.h"
 #include "runtime/reference.h"
+#include "runtime/reference_backward.h"
 #include "tuner/measure/accuracy.h"
 #include "tuner/measure/helpers.h"
 
@@ -37,8 +38,13 @@ class Workbench {
 
   void add_reference(const std::string& spec, const std::string& cubin);
   bool has_reference(const std::string& spec) const { return reference_cubins_.contains(spec); }
-  /// Throws Error(not_found) if its cubin was not added.
+  /// Throw Error(not_found) if its cubin was not added. The first serves the forward pass of a backward problem, too.
   const runtime::Reference& reference(const Problem& problem);
+  const runtime::ReferenceBackward& backward_reference(const Problem& problem);
+
+  /// At least so many bytes for a launch on the stream, shared with those before and after it. Null for none. Throws
+  /// Error(out_of_memory).
+  void* workspace(std::size_t bytes);
 
   /// The tile counter that all launches share: 8 bytes, zeroed by reset_counter(), zero again after every launch that
   /// ended well.
@@ -57,12 +63,20 @@ class Workbench {
   std::shared_ptr<runtime::PlanContext> plans_;
   runtime::Stream stream_;
   runtime::DeviceBuffer counter_;
+  const std::string& reference_cubin(const std::string& spec) const;
+
   std::map<std::string, std::string> reference_cubins_;
   std::map<std::string, std::unique_ptr<runtime::Reference>> references_;
+  std::map<std::string, std::unique_ptr<runtime::ReferenceBackward>> backward_references_;
+  runtime::DeviceBuffer workspace_;
 };
 
-/// Text of the spec of the reference kernel that serves a problem.
+/// The forward pass whose gradients a problem asks for; a forward problem as it is.
+Problem forward_of(Problem problem);
+/// Text of the spec of the reference kernel of a problem's own operation.
 std::string reference_spec(const Arch& arch, const Problem& problem);
+/// Of all reference kernels that judging a problem takes.
+std::vector<std::string> reference_specs(const Arch& arch, const Problem& problem);
 
 /// Q, K, V, O and LSE of one problem, in its default layout. O and LSE have a guard of poison behind them.
 class Tensors {
