@@ -175,6 +175,12 @@ ExitCode run(const Flags& flags, Output& output) {
   check(flags);
   const std::vector<Problem> problems = flags.problems.problems(output);
   const BenchOptions options = bench_options(flags);
+  for (const Problem& problem : problems) {
+    if (problem.op != Op::forward)
+      fail(ErrorCode::unsupported,
+           "op: backward (allowed with `attune bench`: forward; bench/peers/backward_grid.py "
+           "times backward plans)");
+  }
   for (const std::string& config : flags.configs)
     for (const Problem& problem : problems)
       if (config != kWinner && config != kDefaultConfig) checked_config(flags.problems.arch(), problem, config);

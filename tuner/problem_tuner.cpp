@@ -215,11 +215,9 @@ bool ProblemTuner::settle(Measurer& measurer, Candidate& c) {
   const Verdict verdict = measurer.check(problem_, entrant_of(c));
   c.errors = accuracy_json(verdict.judgement.accuracy);
   const Judgement& gate = kernel.gate->judgement;
-  c.errors["gate"] = {{"cases", gate.cases},
-                      {"share_of_bounds", gate.share_of_bounds},
-                      {"worst_case", gate.worst_case},
-                      {"o_rel_l2", gate.accuracy.o_rel_l2},
-                      {"lse_max_abs", gate.accuracy.lse_max_abs}};
+  c.errors["gate"] = accuracy_json(gate.accuracy);
+  c.errors["gate"].update(
+      {{"cases", gate.cases}, {"share_of_bounds", gate.share_of_bounds}, {"worst_case", gate.worst_case}});
   c.errors["registers"] = kernel.registers;
   if (verdict.status != TrialStatus::ok) {
     refuse(c, verdict.status, verdict.reason, c.errors);

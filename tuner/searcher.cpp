@@ -16,6 +16,16 @@ constexpr std::size_t kOfEveryKind = 3;
 // The axes along which the model may err as a whole. Two configs of one kind err alike.
 std::vector<std::string> kinds_of(const codegen::Config& c) {
   const auto number = [](auto value) { return static_cast<int>(value); };
+  if (c.family == codegen::Family::sm90_backward) {
+    const codegen::backward::Tunables& t = c.backward;
+    return {fmt::format("split {} block_m {}", number(t.split), t.block_m),
+            fmt::format("stages {} {} {}", t.q_stages, t.do_stages, t.ds_stages),
+            fmt::format("lag {} ping_pong {}", t.lag, t.ping_pong),
+            fmt::format("late_fences {} prefetch {}", t.late_fences, t.prefetch),
+            fmt::format("v_in_registers {} registers {}", t.v_in_registers, t.registers),
+            fmt::format("dq {}", number(t.dq)),
+            fmt::format("persistent {}", t.persistent)};
+  }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),
           fmt::format("consumers {}", c.consumers),
           fmt::format("block_n {}", c.block_n),
@@ -88,8 +98,9 @@ ListSearcher::ListSearcher(const Arch& arch, const Problem& problem, const std::
   std::set<std::string> seen;
   for (const std::string& text : configs) {
     const codegen::Config config = codegen::parse_config(text);
-    if (config.family != codegen::Family::sm90) {
-      fail(ErrorCode::invalid_argument, "config: '{}' is the yardstick, no entrant (allowed: family sm90)", text);
+    if (codegen::is_reference(config.family)) {
+      fail(ErrorCode::invalid_argument, "config: '{}' is the yardstick, no entrant (allowed: family sm90{})", text,
+           problem.op == Op::backward ? "_backward" : "");
     }
     if (const auto why = codegen::violates(arch, codegen::specialise(arch, problem, config))) {
       fail(ErrorCode::invalid_argument, "config: {} ({}, for {})", *why, text, to_string(problem));

@@ -1,15 +1,8 @@
 // Streams, graphs and workspaces.
-#include "tests/gpu/support.h"
+#include "tests/gpu/graph.h"
 
 namespace attune::gpu {
 namespace {
-
-using runtime::Driver;
-
-struct StreamOwner {
-  runtime::Stream stream = device()->create_stream();
-  ~StreamOwner() { device()->destroy_stream(stream); }
-};
 
 Problem problem() {
   return {.head_dim = 128,
@@ -24,27 +17,6 @@ Problem problem() {
 
 // A dynamic grid, which counts tiles in a workspace; the plain one has none.
 Plan dynamic_plan(Runtime& runtime) { return runtime.plan(problem(), {.config = "grid=dynamic"}); }
-
-struct Graph {
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-
-  template <typename Body>
-  Graph(runtime::Stream stream, const Body& body) {
-    const Driver& d = Driver::get();
-    d.check(d.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
-    body();
-    d.check(d.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-    d.check(d.cuGraphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
-  }
-  ~Graph() {
-    Driver::get().cuGraphExecDestroy(executable);
-    Driver::get().cuGraphDestroy(graph);
-  }
-  void launch(runtime::Stream stream) const {
-    Driver::get().check(Driver::get().cuGraphLaunch(executable, stream), "cuGraphLaunch");
-  }
-};
 
 TEST_CASE("streams: a captured launch is replayed, also on another stream") {
   for (const char* config : {"", "grid=dynamic"}) {

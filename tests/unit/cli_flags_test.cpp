@@ -67,6 +67,21 @@ TEST_CASE("problem flags: defaults follow what is given") {
   CHECK(problem_of({"--problem", "causal=1,batch=2", "--no-causal"}) == Problem{.batch = 2});
 }
 
+TEST_CASE("problem flags: the backward pass") {
+  const Problem p = problem_of({"--op", "backward", "--deterministic", "--head-dim", "64"});
+  CHECK(p.op == Op::backward);
+  CHECK(p.deterministic);
+  CHECK(code_of([] { problem_of({"--deterministic"}); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([] { problem_of({"--op", "sideways"}); }) == ErrorCode::unsupported);
+  with<cli::ProblemFlags>({"--op", "backward"}, [&](const cli::ProblemFlags& flags) {
+    CHECK(flags.admits(p));
+    CHECK(!flags.admits(Problem{}));
+    CHECK(flags.given() == std::vector<std::string>{"--op"});
+  });
+  for (const Problem& problem : problems_of({"--model", kLlama, "--op", "backward", "--seqlens", "512,1024"}))
+    CHECK(problem.op == Op::backward);
+}
+
 TEST_CASE("problem flags: which problems they admit") {
   const Problem p{.head_dim = 64, .head_dim_v = 128, .heads = 8, .heads_kv = 2, .causal = true};
   const auto admits = [&](const std::vector<std::string>& words) {

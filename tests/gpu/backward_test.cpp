@@ -1,0 +1,204 @@
+// The backward pass: head dims, dtypes, masks, awkward lengths, strides, determinism, graphs, refusals.
+#include "codegen/space.h"
+#include "tests/backward_cases.h"
+#include "tests/gpu/backward_support.h"
+#include "tests/gpu/graph.h"
+
+namespace attune::gpu {
+namespace {
+
+using tests::BackwardCase;
+
+Plan plan_of(const Problem& problem, const std::string& config = "") {
+  PlanOptions options;
+  if (!config.empty()) options.config = "family=sm90_backward," + config;
+  return shared_runtime().plan(problem, options);
+}
+
+void check_case(const BackwardCase& c, unsigned seed = 1) {
+  CAPTURE(c.problem);
+  const Problem problem = c.parsed();
+  Backward backward(problem, {.seed = seed, .gaps = c.gaps, .d_lse = c.d_lse});
+  check_right(plan_of(problem, c.config), backward);
+}
+
+std::string refusal(const Plan& plan, const BackwardArgs& args) {
+  try {
+    plan.launch(args);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool same_bits(const Backward& a, const std::array<std::vector<std::uint16_t>, 3>& b) {
+  return a.bits(Operand::d_q) == b[0] && a.bits(Operand::d_k) == b[1] && a.bits(Operand::d_v) == b[2];
+}
+std::array<std::vector<std::uint16_t>, 3> bits_of(const Backward& a) {
+  return {a.bits(Operand::d_q), a.bits(Operand::d_k), a.bits(Operand::d_v)};
+}
+
+TEST_CASE("backward: the small cases of the emulator") {
+  for (const BackwardCase& c : tests::small_backward_cases()) check_case(c);
+}
+
+TEST_CASE("backward: every class of head dims, dtype and mask, with lengths that fit nothing") {
+  int number = 0;
+  for (const char* dims : {"8", "16", "40", "64", "72", "80", "96", "112", "128", "136", "160", "192", "200", "256",
+                           "192,head_dim_v=128", "64,head_dim_v=128", "128,head_dim_v=40"}) {
+    for (const char* dtype : {"bf16", "fp16"}) {
+      for (const bool causal : {false, true}) {
+        constexpr std::array kLengths{"seqlen_q=317,seqlen_k=384", "seqlen_q=200,seqlen_k=777",
+                                      "seqlen_q=513,seqlen_k=512", "seqlen_q=777,seqlen_k=200", "seqlen_q=256"};
+        const char* const lengths = kLengths[static_cast<std::size_t>(number) % kLengths.size()];
+        const int heads_kv = 1 + number % 3, group = 1 + number % 4;
+        check_case({"head_dim=" + std::string(dims) + ",dtype=" + dtype + ",causal=" + (causal ? "1" : "0") + "," +
+                        lengths + ",batch=" + std::to_string(1 + number % 2) +
+                        ",heads=" + std::to_string(heads_kv * group) + ",heads_kv=" + std::to_string(heads_kv) +
+                        ",layout=" + (number % 2 == 0 ? "bshd" : "bhsd"),
+                    "", number % 3 == 0, number % 4 == 1});
+        ++number;
+      }
+    }
+  }
+}
+
+TEST_CASE("backward: long sequences, sampled rows") {
+  for (const char* text :
+       {"head_dim=64,heads=4,batch=1,causal=1,seqlen_q=4096", "head_dim=128,heads=2,batch=2,seqlen_q=4000",
+        "head_dim=128,heads=8,heads_kv=2,batch=1,causal=1,seqlen_q=3000,seqlen_k=5000",
+        "head_dim=256,heads=2,batch=1,causal=1,seqlen_q=4096"}) {
+    const Problem problem = parse_problem(std::string("op=backward,") + text);
+    Backward backward(problem, {.sample = {{.first = 0, .step = 97}, {.first = 1, .step = 89}}});
+    const tuner::CaseResult result = check_right(plan_of(problem), backward);
+    report({{"test", "backward long"},
+            {"problem", to_string(problem)},
+            {"dq_rel_l2", result.accuracy.dq_rel_l2},
+            {"dk_rel_l2", result.accuracy.dk_rel_l2},
+            {"dv_rel_l2", result.accuracy.dv_rel_l2},
+            {"share_of_bounds", result.share_of_bounds}});
+  }
+}
+
+TEST_CASE("backward: configs of the space") {
+  constexpr std::size_t kConfigs = 12;
+  const Arch arch = runtime::arch_of(device()->properties());
+  for (const char* text :
+       {"head_dim=64,heads=4,heads_kv=2,batch=1,causal=1,seqlen_q=700",
+        "head_dim=128,heads=4,heads_kv=2,batch=1,causal=1,seqlen_q=700", "head_dim=256,heads=2,batch=1,seqlen_q=700",
+        "head_dim=128,heads=4,batch=1,seqlen_q=700,deterministic=1"}) {
+    const Problem problem = parse_problem(std::string("op=backward,") + text);
+    const std::vector<codegen::Config> all = codegen::candidates(arch, problem);
+    REQUIRE(!all.empty());
+    Backward backward(problem);
+    for (std::size_t i = 0; i < std::min(kConfigs, all.size()); ++i) {
+      const codegen::Config& config = all[i * all.size() / std::min(kConfigs, all.size())];
+      try {
+        check_right(shared_runtime().plan(problem, {.config = codegen::to_string(config)}), backward);
+      } catch (const Error& error) {
+        // A build that spills is rejected, which is what candidates are for.
+        CHECK_MESSAGE(error.code() == ErrorCode::compile_failed, error.what());
+      }
+    }
+  }
+}
+
+TEST_CASE("backward: a deterministic plan gives the same bits again and again, beside other work too") {
+  const Problem problem = parse_problem(
+      "op=backward,head_dim=128,heads=8,heads_kv=4,batch=2,causal=1,seqlen_q=2000,"
+      "deterministic=1");
+  const Plan plan = plan_of(problem);
+  Backward backward(problem, {.sample = {{.first = 0, .step = 53}, {.first = 0, .step = 59}}});
+  check_right(plan, backward);
+  const auto first = bits_of(backward);
+  StreamOwner other;
+  Backward noise(problem, {.seed = 2});
+  for (int i = 0; i < 10; ++i) {
+    backward.poison();
+    BackwardArgs args = noise.args(plan);
+    args.stream = other.stream;
+    plan.launch(args);
+    plan.launch(backward.args(plan));
+    CHECK(same_bits(backward, first));
+  }
+}
+
+TEST_CASE("backward: a captured launch is replayed, also on another stream") {
+  for (const char* text : {"head_dim=128,heads=8,batch=2,causal=1,seqlen_q=700",
+                           "head_dim=64,heads=8,batch=2,seqlen_q=700,deterministic=1"}) {
+    const Problem problem = parse_problem(std::string("op=backward,") + text);
+    const Plan plan = plan_of(problem);
+    StreamOwner a, b;
+    Backward backward(problem, {.sample = {{.first = 0, .step = 7}, {.first = 0, .step = 7}}});
+    BackwardArgs args = backward.args(plan);
+    args.stream = a.stream;
+    const Graph graph(a.stream, [&] {
+      plan.launch(args);
+      plan.launch(args);
+    });
+    for (const runtime::Stream stream : {a.stream, b.stream, a.stream}) {
+      backward.poison();
+      graph.launch(stream);
+      CHECK(backward.compare().wrong.value_or("") == "");
+    }
+  }
+}
+
+TEST_CASE("backward: launches on several streams, each with a workspace of its own") {
+  const Problem problem = parse_problem("op=backward,head_dim=128,heads=4,batch=1,causal=1,seqlen_q=1000");
+  const Plan plan = plan_of(problem);
+  std::vector<std::unique_ptr<StreamOwner>> streams;
+  std::vector<std::unique_ptr<Backward>> cases;
+  for (unsigned i = 0; i < 4; ++i) {
+    streams.push_back(std::make_unique<StreamOwner>());
+    cases.push_back(std::make_unique<Backward>(problem, Backward::Options{.seed = i + 1}));
+    cases.back()->poison();
+  }
+  for (int round = 0; round < 25; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      BackwardArgs args = cases[i]->args(plan);
+      args.stream = streams[i]->stream;
+      plan.launch(args);
+    }
+  }
+  for (const auto& backward : cases) CHECK(backward->compare().wrong.value_or("") == "");
+}
+
+TEST_CASE("backward: from a forward plan's own O and LSE") {
+  Problem problem = parse_problem("op=backward,head_dim=128,heads=8,heads_kv=2,batch=2,causal=1,seqlen_q=900");
+  const Plan plan = plan_of(problem);
+  Backward backward(problem, {.sample = {{.first = 0, .step = 7}, {.first = 0, .step = 7}}});
+  BackwardArgs args = backward.args(plan);
+  problem.op = Op::forward;
+  shared_runtime().plan(problem).launch(ForwardArgs{
+      .q = args.q, .k = args.k, .v = args.v, .o = const_cast<void*>(args.o), .lse = const_cast<float*>(args.lse)});
+  plan.launch(args);
+  CHECK(backward.compare().wrong.value_or("") == "");
+}
+
+TEST_CASE("backward: refusals leave the device well, and launch nothing") {
+  const Problem problem = parse_problem("op=backward,head_dim=64,heads=2,batch=1,seqlen_q=100");
+  const Plan plan = plan_of(problem);
+  Backward backward(problem);
+  BackwardArgs args = backward.args(plan);
+  args.workspace_bytes -= 1;
+  CHECK(refusal(plan, args).starts_with("workspace_bytes: "));
+  args = backward.args(plan);
+  args.workspace = nullptr;
+  CHECK(refusal(plan, args).starts_with("workspace: null (allowed: " + std::to_string(plan.workspace_bytes())));
+  args = backward.args(plan);
+  args.d_o = static_cast<const char*>(args.d_o) + 2;
+  CHECK(refusal(plan, args).starts_with("d_o: address"));
+  args = backward.args(plan);
+  args.d_k = args.d_v;
+  CHECK(refusal(plan, args).starts_with("d_v: address"));
+  CHECK_THROWS_AS(plan.launch({.q = args.q, .k = args.k, .v = args.v, .o = args.d_q}), Error);
+  device()->synchronize();
+  const std::vector<std::uint16_t> d_q = backward.bits(Operand::d_q);
+  CHECK(std::ranges::count(d_q, kPoison) == static_cast<std::int64_t>(d_q.size()));
+  check_right(plan, backward);
+}
+
+}  // namespace
+}  // namespace attune::gpu
