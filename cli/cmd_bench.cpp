@@ -176,10 +176,7 @@ ExitCode run(const Flags& flags, Output& output) {
   const std::vector<Problem> problems = flags.problems.problems(output);
   const BenchOptions options = bench_options(flags);
   for (const Problem& problem : problems) {
-    if (problem.op != Op::forward)
-      fail(ErrorCode::unsupported,
-           "op: backward (allowed with `attune bench`: forward; bench/peers/backward_grid.py "
-           "times backward plans)");
+    if (problem.op != Op::forward) fail(ErrorCode::unsupported, "op: backward (allowed with `attune bench`: forward)");
   }
   for (const std::string& config : flags.configs)
     for (const Problem& problem : problems)

@@ -52,8 +52,8 @@ ATTUNE_DEVICE void finish_tile(const BackwardParams& params, DqPart first, DqPar
     const int row = i / (kHeadDim / 8), unit = i % (kHeadDim / 8);
     if (m * kBlockM + row >= params.seqlen_q) continue;
     const uint4 x = *reinterpret_cast<const uint4*>(rows + row * kPitch + 8 * unit);
-    st_global_v4(params.d_q + batch * params.dq_batch + head * params.dq_head +
-                     (m * kBlockM + row) * params.dq_row + 8 * unit,
-                 x.x, x.y, x.z, x.w);
+    st_global_v4(
+        params.d_q + batch * params.dq_batch + head * params.dq_head + (m * kBlockM + row) * params.dq_row + 8 * unit,
+        x.x, x.y, x.z, x.w);
   }
 }

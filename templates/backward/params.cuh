@@ -17,8 +17,8 @@ struct BackwardParams {
   int64_t dq_batch, dq_head, dq_row;
   int32_t seqlen_q, seqlen_k;
   int32_t heads, heads_kv;
-  int32_t tiles_m, tiles_n;   // query tiles, key blocks of one head
-  int32_t pairs, section;     // heads_kv * batch; KV heads whose Q and dO share L2 at a time
-  float scale, scale_log2;    // softmax scale; the same times log2(e)
+  int32_t tiles_m, tiles_n;  // query tiles, key blocks of one head
+  int32_t pairs, section;    // heads_kv * batch; KV heads whose Q and dO share L2 at a time
+  float scale, scale_log2;   // softmax scale; the same times log2(e)
 };
 static_assert(sizeof(BackwardParams) == 192, "the host passes 192 bytes");

@@ -89,8 +89,7 @@ template <typename Element, int kSize, int kPacked>
 ATTUNE_DEVICE void score_gradients(const float (&p)[kSize], const float (&dp)[kSize], const float2 (&deltas)[kSize / 4],
                                    uint32_t (&ds)[kPacked]) {
 #pragma unroll
-  for (int i = 0; i < kSize / 4; i++)
-    gradients_of<Element>(p + 4 * i, dp + 4 * i, deltas[i], ds[2 * i], ds[2 * i + 1]);
+  for (int i = 0; i < kSize / 4; i++) gradients_of<Element>(p + 4 * i, dp + 4 * i, deltas[i], ds[2 * i], ds[2 * i + 1]);
 }
 
 // Into rows of queries (64 keys, 128 bytes, swizzled): this lane's address for 8x8 tiles of 16 keys and 16 queries. A

@@ -3,18 +3,18 @@
 // multiples of 16), and boxes asked for ahead of time.
 
 ATTUNE_DEVICE void bulk_load(uint32_t destination, const void* source, int bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   destination),
-               "l"(source), "r"(bytes), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
 }
 
 // Adds float32 numbers in shared memory to those in global memory.
 ATTUNE_DEVICE void bulk_reduce_add(float* destination, uint32_t source, int bytes, uint64_t policy) {
-  asm volatile(
-      "cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, %3;" ::"l"(destination),
-      "r"(source), "r"(bytes), "l"(policy)
-      : "memory");
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, %3;" ::"l"(
+                   destination),
+               "r"(source), "r"(bytes), "l"(policy)
+               : "memory");
 }
 
 // Waits until all but the newest `kPending` groups of this thread have read their source.

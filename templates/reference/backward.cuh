@@ -75,7 +75,8 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
   const uint16_t* const k = params.k + batch * params.k_batch + kv_head * params.k_head;
   const uint16_t* const v = params.v + batch * params.v_batch + kv_head * params.v_head;
   load_row<Element, kHeadDim>(query, params.q + batch * params.q_batch + head * params.q_head + row * params.q_row);
-  load_row<Element, kHeadDimV>(d_out, params.d_o + batch * params.do_batch + head * params.do_head + row * params.do_row);
+  load_row<Element, kHeadDimV>(d_out,
+                               params.d_o + batch * params.do_batch + head * params.do_head + row * params.do_row);
   __syncthreads();
 
   int64_t keys = params.seqlen_k;
@@ -106,8 +107,8 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
     lse = largest + log(sum);
   }
   if (keys > 0 && params.o != nullptr)
-    delta = dot<Element, kHeadDimV>(
-        d_out, params.o + batch * params.o_batch + head * params.o_head + row * params.o_row);
+    delta =
+        dot<Element, kHeadDimV>(d_out, params.o + batch * params.o_batch + head * params.o_head + row * params.o_row);
   if (keys > 0 && params.d_lse != nullptr) delta -= params.d_lse[index];
   if (threadIdx.x == 0) {
     params.statistics[2 * index] = lse;
@@ -136,8 +137,7 @@ __device__ void reference_backward_rows(const ReferenceBackwardParams& params) {
     rounded = params.d_q + batch * params.dq_batch + head * params.dq_head + row * params.dq_row;
   double* exact = nullptr;
   if (params.dq_exact != nullptr)
-    exact = params.dq_exact +
-            ((static_cast<int64_t>(batch) * params.heads + head) * gridDim.x + blockIdx.x) * kHeadDim;
+    exact = params.dq_exact + ((static_cast<int64_t>(batch) * params.heads + head) * gridDim.x + blockIdx.x) * kHeadDim;
   store_row<Element, kHeadDim>(column, params.scale, rounded, exact);
 }
 
@@ -170,8 +170,7 @@ __device__ void reference_backward_keys(const ReferenceBackwardParams& params) {
       if (query < params.seqlen_q) {
         const double p =
             exp(params.scale * dot<Element, kHeadDim>(key, q + query * params.q_row) - statistics[2 * query]);
-        const double ds =
-            p * (dot<Element, kHeadDimV>(value, d_o + query * params.do_row) - statistics[2 * query + 1]);
+        const double ds = p * (dot<Element, kHeadDimV>(value, d_o + query * params.do_row) - statistics[2 * query + 1]);
         probability[threadIdx.x] = params.rounded ? rounded<Element>(p) : p;
         gradient[threadIdx.x] = params.rounded ? rounded<Element>(ds) : ds;
       }
