@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "runtime/compiler.h"
@@ -28,10 +29,15 @@ class FakeCompiler : public runtime::Compiler {
     std::this_thread::sleep_for(takes);
     if (number <= fails) fail(ErrorCode::compile_failed, "file.cuh:1: refused");
     runtime::CompileResult result;
-    // Whatever entry the source declares.
-    const std::string name =
-        source.find("attune_reference_forward") != std::string::npos ? "attune_reference_forward" : "attune_forward";
-    result.cubin = fake_cubin(name);
+    // Whatever entries the source declares.
+    std::vector<std::string> entries;
+    for (const char* name :
+         {"attune_reference_forward", "attune_reference_backward_rows", "attune_reference_backward_keys",
+          "attune_forward", "attune_backward", "attune_backward_prepare", "attune_backward_finish"})
+      if (source.find(std::string(") ") + name + "(") != std::string::npos ||
+          source.find(std::string("\n") + name + "(") != std::string::npos)
+        entries.emplace_back(name);
+    result.cubin = fake_cubin(entries);
     result.registers = 100;
     result.spill_stores = spill_bytes;
     result.log = "log";

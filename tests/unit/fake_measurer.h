@@ -107,7 +107,8 @@ class FakeMeasurer : public tuner::Measurer {
                                 const tuner::Entrant& e) {
     tuner::Verdict v;
     v.judgement.cases = 1;
-    v.judgement.accuracy.o_rel_l2 = 2e-3;
+    v.judgement.accuracy.op = codegen::op_of(e.config.family);
+    v.judgement.accuracy.o_rel_l2 = v.judgement.accuracy.dq_rel_l2 = 2e-3;
     if (rule) v.status = rule(e.config);
     if (v.status != cache::TrialStatus::ok) v.reason = "invented";
     return v;
