@@ -19,6 +19,7 @@
 #include "runtime/compiler.h"
 #include "runtime/tensor_map.h"
 #include "tests/emu/gradients.h"
+#include "tests/emu/ptx_cache.h"
 
 namespace attune::emulator {
 
@@ -302,9 +303,8 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
 
 /// The PTX of a build's source, with the lines of its templates.
 inline std::string ptx_of(const std::string& source) {
-  return runtime::Compiler::get()
-      ->compile(source, {"--gpu-architecture=compute_90a", "--std=c++17", "-default-device", "--generate-line-info"},
-                true)
+  return tests::ptx_compiler()
+      ->compile(source, {"--gpu-architecture=sm_90a", "--std=c++17", "-default-device"}, true)
       .ptx;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tests/emu/backward_data.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator {
 namespace {
@@ -54,13 +55,7 @@ std::string replaced(std::string source, const Fault& fault) {
 }  // namespace
 
 TEST_CASE("backward: planted faults are found") {
-  try {
-    runtime::Compiler::get();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return;
-  }
+  if (!attune::tests::nvrtc()) return;
   const Problem p = parse_problem("op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1");
   for (const Fault& fault : kFaults) {
     CAPTURE(std::string(fault.what));

@@ -15,11 +15,12 @@
 
 #include "base/error.h"
 #include "tests/emu/backward_samples.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator {
 namespace {
 
-constexpr std::size_t kSamples = 160;
+constexpr std::size_t kSamples = 80;
 constexpr std::uint32_t kSampleSeed = 20261129;
 const Arch kArch = parse_arch("sm_90a");
 
@@ -56,17 +57,6 @@ std::vector<BackwardSample> all_candidates() {
     }
   }
   return all;
-}
-
-bool has_nvrtc() {
-  try {
-    runtime::Compiler::get();
-    return true;
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return false;
-  }
 }
 
 Gradients run(const BackwardSample& sample, std::uint64_t seed) {
@@ -137,7 +127,7 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
 }
 
 TEST_CASE("backward: right, and nothing found") {
-  if (!has_nvrtc()) return;
+  if (!attune::tests::nvrtc()) return;
   std::size_t index = 1, share = 1;
   if (const char* text = std::getenv("ATTUNE_EMU_SHARD")) REQUIRE(std::sscanf(text, "%zu/%zu", &index, &share) == 2);
   const char* const whole = std::getenv("ATTUNE_EMU_ALL");
@@ -147,7 +137,7 @@ TEST_CASE("backward: right, and nothing found") {
 }
 
 TEST_CASE("backward: deterministic kernels give the same bits in every order of threads") {
-  if (!has_nvrtc()) return;
+  if (!attune::tests::nvrtc()) return;
   const BackwardSample sample =
       sample_of("head_dim=64,heads=2,heads_kv=1,seqlen_q=150,seqlen_k=300,causal=1,deterministic=1",
                 "lag=1,ping_pong=1,late_fences=1,section=1");

@@ -12,11 +12,13 @@
 #include "runtime/runtime_state.h"
 #include "tests/backward_cases.h"
 #include "tests/emu/config_samples.h"
+#include "tests/emu/ptx_cache.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator {
 namespace {
 
-using tests::BackwardCase;
+using attune::tests::BackwardCase;
 
 cache::Store memory_store() {
   cache::Options options;
@@ -28,18 +30,7 @@ struct Fixture {
   std::shared_ptr<runtime::CpuDevice> device = std::make_shared<runtime::CpuDevice>();
   runtime::RuntimeState state{{.use_cache = false, .check_pointers = true, .on_warning = [](const std::string&) {}},
                               device,
-                              [] { return runtime::ptx_compiler(); }};
-
-  bool has_compiler() {
-    try {
-      runtime::Compiler::get();
-      return true;
-    } catch (const Error& error) {
-      REQUIRE(error.code() == ErrorCode::unsupported);
-      MESSAGE("no NVRTC here: " << std::string(error.what()));
-      return false;
-    }
-  }
+                              [] { return tests::ptx_compiler(); }};
 
   Plan plan(const BackwardCase& c) {
     PlanOptions options;
@@ -79,8 +70,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "backward plan: right, nothing found, nothing else written") {
-  if (!has_compiler()) return;
-  for (const BackwardCase& c : tests::small_backward_cases()) {
+  if (!attune::tests::nvrtc()) return;
+  for (const BackwardCase& c : attune::tests::small_backward_cases()) {
     CAPTURE(c.problem);
     const Plan p = plan(c);
     cli::EmulatedGradients gradients = tensors(c, p.workspace_bytes());
@@ -96,7 +87,7 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: right, nothing found, nothing else wr
 }
 
 TEST_CASE_FIXTURE(Fixture, "backward plan: a deterministic one gives the same bits in every order of threads") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const BackwardCase c{"head_dim=64,heads=2,heads_kv=1,batch=1,causal=1,seqlen_q=150,seqlen_k=300,deterministic=1", ""};
   const Plan p = plan(c);
   cli::EmulatedGradients gradients = tensors(c, p.workspace_bytes());
@@ -114,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: a deterministic one gives the same bi
 }
 
 TEST_CASE_FIXTURE(Fixture, "backward plan: refused launches touch nothing") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const BackwardCase c{"head_dim=64,heads=1,batch=1,seqlen_q=70", ""};
   const Plan p = plan(c);
   cli::EmulatedGradients gradients = tensors(c, p.workspace_bytes());
@@ -135,12 +126,12 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: refused launches touch nothing") {
 
 TEST_CASE_FIXTURE(Fixture,
                   "backward plan: the reference kernels and the host agree, rounded and not, rows of a sample") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   const BackwardCase c{
       "head_dim=24,head_dim_v=40,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=30,seqlen_k=23,dtype=fp16", "", true,
       true};
   const Problem problem = c.parsed();
-  runtime::Builder builder(memory_store(), [] { return runtime::ptx_compiler(); });
+  runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
   const runtime::ReferenceBackward reference(device, builder, problem);
   cli::EmulatedGradients gradients = tensors(c, runtime::ReferenceBackward::workspace_bytes(problem));
   const runtime::HostGradients host = runtime::host_gradients(problem, gradients.args());
@@ -186,8 +177,8 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture, "backward plan: the gate finds kernels that compute something else") {
-  if (!has_compiler()) return;
-  runtime::Builder builder(memory_store(), [] { return runtime::ptx_compiler(); });
+  if (!attune::tests::nvrtc()) return;
+  runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
   const codegen::KernelSpec spec =
       codegen::specialise(parse_arch("sm_90a"), parse_problem("op=backward,head_dim=64,causal=1"),
                           codegen::parse_config("family=sm90_backward"));
@@ -199,7 +190,7 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: the gate finds kernels that compute s
     REQUIRE(at != std::string::npos);
     changed.replace(at, from.size(), to);
     const auto options = codegen::compile_options(spec);
-    return gate.judge(spec, runtime::ptx_compiler()->compile(changed, options, false).cubin);
+    return gate.judge(spec, tests::ptx_compiler()->compile(changed, options, false).cubin);
   };
   CHECK(gate.judge(spec, builder.build(spec).cubin).good());
   // Delta without dLSE; dQ with too small a scale; a causal mask that is off by one.

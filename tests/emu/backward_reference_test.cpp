@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/emu/backward_data.h"
+#include "tests/nvrtc.h"
 
 namespace attune::emulator {
 namespace {
@@ -54,6 +55,7 @@ TEST_CASE("backward: the host's gradients are the loss's derivatives") {
 }
 
 TEST_CASE("backward: the reference kernels agree with the host, and nothing is found") {
+  if (!attune::tests::nvrtc()) return;
   const char* const larger =
       "op=backward,head_dim=136,head_dim_v=64,heads=2,heads_kv=1,causal=1,seqlen_q=6,seqlen_k=133,batch=1";
   const char* const no_keys = "op=backward,head_dim=8,heads=1,seqlen_q=3,seqlen_k=0,batch=1";

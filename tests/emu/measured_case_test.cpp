@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/ptx_compiler.h"
+#include "tests/emu/ptx_cache.h"
+#include "tests/nvrtc.h"
 #include "tuner/measure/shape_bench.h"
 
 namespace attune::emulator {
@@ -13,17 +15,6 @@ cache::Store memory_store() {
   cache::Options options;
   options.directory.clear();
   return cache::Store::open(std::move(options));
-}
-
-bool has_compiler() {
-  try {
-    runtime::Compiler::get();
-    return true;
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::unsupported);
-    MESSAGE("no NVRTC here: " << std::string(error.what()));
-    return false;
-  }
 }
 
 struct Fixture {
@@ -36,11 +27,11 @@ struct Fixture {
   void prepare(const char* text, const char* config) {
     problem = parse_problem(text);
     spec = codegen::specialise(arch, problem, codegen::parse_config(config));
-    const auto compiler = runtime::ptx_compiler();
+    const auto compiler = tests::ptx_compiler();
     bench = std::make_unique<tuner::Workbench>(
         device, nullptr,
         compiler->compile(std::string(tuner::helpers_source()), tuner::helpers_options(arch.name), false).cubin);
-    runtime::Builder builder(memory_store(), [] { return runtime::ptx_compiler(); });
+    runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
     for (const std::string& reference : tuner::reference_specs(arch, problem))
       bench->add_reference(reference, builder.build(codegen::parse_kernel_spec(reference)).cubin);
   }
@@ -52,7 +43,7 @@ struct Fixture {
       REQUIRE(at != std::string::npos);
       source.replace(at, from.size(), to);
     }
-    return runtime::ptx_compiler()->compile(source, codegen::compile_options(spec), false).cubin;
+    return tests::ptx_compiler()->compile(source, codegen::compile_options(spec), false).cubin;
   }
 
   Plan plan(const std::string& ptx) {
@@ -78,8 +69,8 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "measured case: backward") {
-  if (!has_compiler()) return;
-  prepare("op=backward,head_dim=16,heads=2,heads_kv=1,causal=1,batch=1,seqlen_q=70,seqlen_k=50",
+  if (!attune::tests::nvrtc()) return;
+  prepare("op=backward,head_dim=16,heads=2,heads_kv=1,causal=1,batch=1,seqlen_q=40,seqlen_k=34",
           "family=sm90_backward,block_m=64");
   const Plan right = plan(code());
   // dQ without its scale, in one column of two.
@@ -92,7 +83,7 @@ TEST_CASE_FIXTURE(Fixture, "measured case: backward") {
     const tuner::CaseResult all = judge(right, scores, tuner::Compared::all);
     CHECK(all.wrong.value_or("") == "");
     CHECK(all.accuracy.op == Op::backward);
-    CHECK(all.accuracy.rows == 2 * 70 + 2 * 50);
+    CHECK(all.accuracy.rows == 2 * 40 + 2 * 34);
     CHECK(all.share_of_bounds > 0.1);
   }
   CHECK(judge(wrong, {.name = "plain"}, tuner::Compared::all).wrong.value_or("").find("dQ") != std::string::npos);
@@ -104,7 +95,7 @@ TEST_CASE_FIXTURE(Fixture, "measured case: backward") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "measured case: forward") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   prepare("head_dim=16,heads=2,heads_kv=1,causal=1,batch=1,seqlen_q=70,seqlen_k=50",
           "consumers=1,block_n=64,ping_pong=0,grid=dynamic");
   const Plan right = plan(code());
@@ -116,7 +107,7 @@ TEST_CASE_FIXTURE(Fixture, "measured case: forward") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "measured case: the check at full size of a backward kernel") {
-  if (!has_compiler()) return;
+  if (!attune::tests::nvrtc()) return;
   prepare("op=backward,head_dim=16,heads=1,batch=1,seqlen_q=67,seqlen_k=40", "family=sm90_backward");
   tuner::ShapeBench shape(*bench, problem);
   shape.load(1, spec, spec.config, code());

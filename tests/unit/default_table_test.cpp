@@ -25,14 +25,16 @@ std::string message_of(const char* text) {
 
 }  // namespace
 
-TEST_CASE("default table: every row is a legal config of its problem, and its default") {
+TEST_CASE("default table: every row is a legal config of its problem, and comes first") {
   CHECK(default_table().size() >= 36);
   std::set<std::string> problems;
   for (const TabledWinner& row : default_table()) {
     CAPTURE(to_string(row.problem));
     CHECK(problems.insert(to_string(row.problem)).second);
     CHECK(!violates(kArch, specialise(kArch, row.problem, row.config)));
-    CHECK(default_config(kArch, row.problem) == row.config);
+    const std::vector<Config> configs = tabled_configs(kArch, row.problem);
+    REQUIRE(!configs.empty());
+    CHECK(configs.front() == row.config);
     CHECK(row.o_error < 1e-2);
   }
 }
