@@ -179,6 +179,10 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   return chosen;
 }
 
-Config default_config(const Arch& arch, const Problem& p) { return default_configs(arch, p).front(); }
+Config default_config(const Arch& arch, const Problem& p) {
+  // The table's come before the model's, which need the whole space listed and rated.
+  const std::vector<Config> tabled = tabled_configs(arch, p);
+  return tabled.empty() ? default_configs(arch, p).front() : tabled.front();
+}
 
 }  // namespace attune::codegen

@@ -127,7 +127,7 @@ class NvrtcCompiler : public Compiler {
   }
 
   const std::string& version() const override { return version_; }
-  const std::string& library() const override { return library_; }
+  const std::string& nvrtc_path() const override { return library_; }
 
   CompileResult compile(const std::string& source, const std::vector<std::string>& options,
                         bool want_ptx) const override {

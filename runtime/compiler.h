@@ -58,7 +58,7 @@ class Compiler {
   /// Version and build, e.g. "13.0.88" where the build is known, else "13.0"; in the build key.
   virtual const std::string& version() const = 0;
   /// Path of the library, for `doctor`; not in any key.
-  virtual const std::string& library() const = 0;
+  virtual const std::string& nvrtc_path() const = 0;
 
   /// What stands for these options in the build key, and is what compile() really uses.
   virtual std::vector<std::string> effective_options(std::vector<std::string> options) const {

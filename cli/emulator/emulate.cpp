@@ -66,7 +66,7 @@ emulator::LaunchOptions launch_options(const EmulateRequest& request) {
 // Beside the library, where toolkits and wheels have them; else the source must do without them.
 void add_toolkit_headers(const runtime::Compiler& compiler, std::vector<std::string>& options) {
   std::error_code error;
-  const fs::path library = fs::canonical(compiler.library(), error);
+  const fs::path library = fs::canonical(compiler.nvrtc_path(), error);
   for (fs::path folder = library; !error && folder.has_relative_path(); folder = folder.parent_path()) {
     if (!fs::exists(folder / "include" / "cuda_fp16.h", error)) continue;
     options.push_back("--include-path=" + (folder / "include").string());

@@ -27,7 +27,7 @@ class PtxCompiler : public Compiler {
   explicit PtxCompiler(std::shared_ptr<const Compiler> nvrtc) : nvrtc_(std::move(nvrtc)) {}
 
   const std::string& version() const override { return nvrtc_->version(); }
-  const std::string& library() const override { return nvrtc_->library(); }
+  const std::string& nvrtc_path() const override { return nvrtc_->nvrtc_path(); }
 
   std::vector<std::string> effective_options(std::vector<std::string> options) const override {
     std::erase_if(options, [](const std::string& option) { return option.starts_with("--ptxas-options"); });

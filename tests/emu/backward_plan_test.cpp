@@ -20,12 +20,6 @@ namespace {
 
 using attune::tests::BackwardCase;
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 struct Fixture {
   std::shared_ptr<runtime::CpuDevice> device = std::make_shared<runtime::CpuDevice>();
   runtime::RuntimeState state{{.use_cache = false, .check_pointers = true, .on_warning = [](const std::string&) {}},
@@ -131,7 +125,7 @@ TEST_CASE_FIXTURE(Fixture,
       "head_dim=24,head_dim_v=40,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=30,seqlen_k=23,dtype=fp16", "", true,
       true};
   const Problem problem = c.parsed();
-  runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
+  runtime::Builder builder(cache::Store::memory_only(), [] { return tests::ptx_compiler(); });
   const runtime::ReferenceBackward reference(device, builder, problem);
   cli::EmulatedGradients gradients = tensors(c, runtime::ReferenceBackward::workspace_bytes(problem));
   const runtime::HostGradients host = runtime::host_gradients(problem, gradients.args());
@@ -178,7 +172,7 @@ TEST_CASE_FIXTURE(Fixture,
 
 TEST_CASE_FIXTURE(Fixture, "backward plan: the gate finds kernels that compute something else") {
   if (!attune::tests::nvrtc()) return;
-  runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
+  runtime::Builder builder(cache::Store::memory_only(), [] { return tests::ptx_compiler(); });
   const codegen::KernelSpec spec =
       codegen::specialise(parse_arch("sm_90a"), parse_problem("op=backward,head_dim=64,causal=1"),
                           codegen::parse_config("family=sm90_backward"));

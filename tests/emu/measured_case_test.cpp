@@ -11,12 +11,6 @@
 namespace attune::emulator {
 namespace {
 
-cache::Store memory_store() {
-  cache::Options options;
-  options.directory.clear();
-  return cache::Store::open(std::move(options));
-}
-
 struct Fixture {
   std::shared_ptr<runtime::CpuDevice> device = std::make_shared<runtime::CpuDevice>();
   Arch arch = parse_arch("sm_90a");
@@ -31,7 +25,7 @@ struct Fixture {
     bench = std::make_unique<tuner::Workbench>(
         device, nullptr,
         compiler->compile(std::string(tuner::helpers_source()), tuner::helpers_options(arch.name), false).cubin);
-    runtime::Builder builder(memory_store(), [] { return tests::ptx_compiler(); });
+    runtime::Builder builder(cache::Store::memory_only(), [] { return tests::ptx_compiler(); });
     for (const std::string& reference : tuner::reference_specs(arch, problem))
       bench->add_reference(reference, builder.build(codegen::parse_kernel_spec(reference)).cubin);
   }

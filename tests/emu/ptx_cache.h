@@ -97,7 +97,7 @@ class CachedCompiler : public runtime::Compiler {
       : inner_(std::move(inner)), files_(std::move(files)) {}
 
   const std::string& version() const override { return inner_->version(); }
-  const std::string& library() const override { return inner_->library(); }
+  const std::string& nvrtc_path() const override { return inner_->nvrtc_path(); }
   std::vector<std::string> effective_options(std::vector<std::string> options) const override {
     return inner_->effective_options(std::move(options));
   }

@@ -23,7 +23,7 @@ class FakeCompiler : public runtime::Compiler {
   std::chrono::milliseconds takes{0};
 
   const std::string& version() const override { return fake_version; }
-  const std::string& library() const override { return fake_version; }
+  const std::string& nvrtc_path() const override { return fake_version; }
   runtime::CompileResult compile(const std::string& source, const std::vector<std::string>&, bool) const override {
     const int number = ++compiles;
     std::this_thread::sleep_for(takes);

@@ -17,7 +17,7 @@ class Precompiled : public runtime::Compiler {
  public:
   explicit Precompiled(std::string cubin) : cubin_(std::move(cubin)) {}
   const std::string& version() const override { return version_; }
-  const std::string& library() const override { return version_; }
+  const std::string& nvrtc_path() const override { return version_; }
   runtime::CompileResult compile(const std::string&, const std::vector<std::string>&, bool) const override {
     runtime::CompileResult result;
     result.cubin = cubin_;
@@ -30,10 +30,7 @@ class Precompiled : public runtime::Compiler {
 };
 
 runtime::Builder builder_of(const std::string& cubin) {
-  cache::Options memory_only;
-  memory_only.directory.clear();
-  return runtime::Builder(cache::Store::open(std::move(memory_only)),
-                          [cubin] { return std::make_shared<const Precompiled>(cubin); });
+  return runtime::Builder(cache::Store::memory_only(), [cubin] { return std::make_shared<const Precompiled>(cubin); });
 }
 
 std::uint64_t product(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
