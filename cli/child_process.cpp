@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "cli/interrupt.h"
 
 extern char** environ;
@@ -16,20 +17,8 @@ extern char** environ;
 namespace attune::cli {
 namespace {
 
-class FileActions {
- public:
-  FileActions() { posix_spawn_file_actions_init(&actions_); }
-  ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
-  FileActions(const FileActions&) = delete;
-  FileActions& operator=(const FileActions&) = delete;
-  posix_spawn_file_actions_t* get() { return &actions_; }
-
- private:
-  posix_spawn_file_actions_t actions_;
-};
-
 pid_t spawn(std::vector<std::string> words, ChildStdout out) {
-  FileActions actions;
+  SpawnFileActions actions;
   if (out == ChildStdout::to_stderr) posix_spawn_file_actions_adddup2(actions.get(), STDERR_FILENO, STDOUT_FILENO);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

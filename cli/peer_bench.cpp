@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "cli/child_process.h"
 #include "cli/files.h"
 
@@ -24,11 +25,6 @@ constexpr int kTooOld = 11, kNoTorch = 12;
 constexpr const char* kProbe =
     "import importlib.util as u, sys\n"
     "sys.exit(11 if sys.version_info < (3, 11) else 0 if u.find_spec('torch') else 12)";
-
-const char* environment(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr && *text != '\0' ? text : nullptr;
-}
 
 // The first of the folders' files that exists; else Error(unsupported).
 fs::path first_of(const char* what, const std::vector<fs::path>& paths, const char* variable) {
@@ -50,8 +46,7 @@ fs::path own_program() {
 
 // The name of an interpreter that can run the scripts.
 std::string checked_python() {
-  const char* const named = environment("ATTUNE_PYTHON");
-  const std::string python = named != nullptr ? named : "python3";
+  const std::string python = environment_variable("ATTUNE_PYTHON").value_or("python3");
   ChildResult result;
   try {
     result = run_child({python, "-c", kProbe}, ChildStdout::to_stderr);
@@ -136,8 +131,8 @@ std::vector<std::string> peer_arguments(const PeerBench& bench) {
 
 fs::path find_peer_scripts(const fs::path& program) {
   std::vector<fs::path> paths;
-  if (const char* const named = environment("ATTUNE_PEERS")) {
-    paths.push_back(fs::path(named) / kScript);
+  if (const auto named = environment_variable("ATTUNE_PEERS")) {
+    paths.push_back(fs::path(*named) / kScript);
   } else {
     for (const char* way : {".", "../share/attune/bench", "../../../bench/peers"})
       paths.push_back((program.parent_path() / way / kScript).lexically_normal());
@@ -147,8 +142,8 @@ fs::path find_peer_scripts(const fs::path& program) {
 
 fs::path find_shared_library(const fs::path& program) {
   std::vector<fs::path> paths;
-  if (const char* const named = environment("ATTUNE_LIB")) {
-    paths.emplace_back(named);
+  if (const auto named = environment_variable("ATTUNE_LIB")) {
+    paths.emplace_back(*named);
   } else {
     for (const char* way : {".", "../lib", "../" ATTUNE_LIBDIR})
       paths.push_back((program.parent_path() / way / ATTUNE_LIBRARY).lexically_normal());
@@ -174,9 +169,11 @@ ExitCode run_peer_bench(const PeerBench& bench, Output& output) {
     // An older run's files are none of this one's.
     if (const auto now = time_of(name + ".json"); !now || now == before[i]) continue;
     output.document()[mode] = document_of(name + ".json");
-    for (const char* ending : {".csv", ".json", ".html"})
-      if (time_of(name + ending)) files.push_back(name + ending);
-    output.note("{0}.csv, {0}.json, {0}.html are written", name);
+    for (const char* ending : {".csv", ".json", ".html"}) {
+      if (!time_of(name + ending)) continue;
+      files.push_back(name + ending);
+      output.note("{}{} is written", name, ending);
+    }
   }
   output.document()["files"] = std::move(files);
   return code;

@@ -19,7 +19,7 @@ foreach(target IN LISTS bundled)
   list(APPEND bundle_commands COMMAND ${CMAKE_STRIP} -o ${bundle_dir}/${name} $<TARGET_FILE:${target}>)
 endforeach()
 file(GLOB peers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/peers/*.py
-     ${PROJECT_SOURCE_DIR}/bench/peers/*.csv)
+     ${PROJECT_SOURCE_DIR}/bench/peers/*.csv ${PROJECT_SOURCE_DIR}/bench/peers/*.txt)
 if(peers)
   list(APPEND bundle_commands COMMAND ${CMAKE_COMMAND} -E copy ${peers} ${bundle_dir})
 endif()

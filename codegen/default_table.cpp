@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "codegen/default_table_text.h"
 #include "codegen/schedule.h"
 #include "codegen/space.h"
@@ -17,12 +18,6 @@ constexpr std::size_t kMostRows = 4;
 // In doublings: of the number of keys, and of the tiles an SM has to do, as far as there are few of them.
 constexpr double kFurthest = 3;
 constexpr double kManyTiles = 8;
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 std::vector<std::string_view> columns(std::string_view line) {
   std::vector<std::string_view> all;

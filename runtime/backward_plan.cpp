@@ -42,6 +42,9 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
       workspace_(codegen::backward_workspace(source.spec, problem)),
       default_o_strides_(default_strides(problem, Operand::o)),
       default_q_strides_(default_strides(problem, Operand::q)) {
+  // The workspace follows from the spec, the grids from the shape: a pack that disagrees would write beyond it.
+  if (shape() != codegen::launch_shape(source.spec))
+    fail(ErrorCode::invalid_argument, "launch shape: not that of {}", codegen::to_string(source.spec));
   const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m);
   const std::int64_t tiles_n = blocks_over(problem.seqlen_k, shape().block_n);
   const std::int64_t query_tiles = tiles_m * problem.heads * problem.batch;

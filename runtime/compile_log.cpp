@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/system.h"
 #include "runtime/compiler.h"
 
 namespace attune::runtime {
@@ -36,12 +37,6 @@ int number_before(std::string_view line, std::string_view words) {
   int value = -1;
   std::from_chars(line.data() + first, line.data() + at, value);
   return value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
 }
 
 // "C7511" of a line "... (C7511) Potential Performance Loss ...", else nothing.

@@ -17,8 +17,8 @@ struct CompileResult {
   int spill_stores = 0;  ///< bytes; one total a kernel
   int spill_loads = 0;   ///< bytes
   int stack = 0;         ///< bytes of local memory a thread
-  std::vector<std::string>
-      serialised;  ///< codes of wgmma serialisation in the log (C7507, C7510 to C7515), sorted, once each
+  std::vector<std::string> serialised;  ///< codes of wgmma serialisation in the log (C7507, C7510 to C7520 but C7519),
+                                        ///< in their order, once each
   double milliseconds = 0;
 };
 

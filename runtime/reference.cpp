@@ -33,6 +33,10 @@ Reference::Reference(std::shared_ptr<Device> device, Builder& builder, const Pro
   function_ = module_->function(shape_.entry, shape_.shared_bytes);
 }
 
+std::int64_t visible_keys(const Problem& p, std::int64_t row) {
+  return p.causal ? std::clamp<std::int64_t>(row + 1 + p.seqlen_k - p.seqlen_q, 0, p.seqlen_k) : p.seqlen_k;
+}
+
 std::int64_t rows_of(const char* name, std::int64_t rows, const RowSample& sample) {
   if (sample.first < 0 || sample.step < 1 || sample.step > INT32_MAX || sample.count < 0) {
     fail(ErrorCode::invalid_argument,

@@ -23,6 +23,9 @@ struct RowSample {
 /// Rows that a sample really has among `rows`. Throws Error(invalid_argument) that names the sample.
 std::int64_t rows_of(const char* name, std::int64_t rows, const RowSample& sample);
 
+/// Keys that a row sees: the first ones.
+std::int64_t visible_keys(const Problem& problem, std::int64_t row);
+
 /// Where the results go; null: not written.
 struct ReferenceOutputs {
   void* o = nullptr;          ///< rounded to the problem's dtype, with args.o_strides

@@ -59,6 +59,8 @@ void check_inputs(const Problem& problem, const BackwardArgs& args, bool needs_o
     if (needs_lse && args.lse == nullptr)
       fail(ErrorCode::invalid_argument, "lse: null (allowed: device memory aligned to {} bytes)", alignof(float));
   }
+  check_alignment("lse", args.lse, alignof(float));
+  check_alignment("d_lse", args.d_lse, alignof(float));
   if (problem.seqlen_k > 0) {
     check_base(Operand::k, args.k);
     check_base(Operand::v, args.v);
@@ -134,6 +136,9 @@ void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args,
     void* arguments[] = {&params};
     device_->launch(function, config, arguments);
   };
+  // Keys need the statistics of every row, which come with dQ where all of its rows are wanted.
+  const bool wants_dq = outputs.d_q != nullptr || outputs.dq_exact != nullptr;
+  const bool statistics_first = keys > 0 && !(wants_dq && queries == problem.seqlen_q);
   for (std::int64_t batch = 0; batch < problem.batch; batch += kMaxGridYz) {
     config.grid.z = static_cast<unsigned>(std::min(problem.batch - batch, kMaxGridYz));
     const std::int64_t pairs = batch * problem.heads, pairs_kv = batch * problem.heads_kv;
@@ -145,17 +150,16 @@ void ReferenceBackward::launch(const Problem& problem, const BackwardArgs& args,
     params.lse = needs_lse ? advanced(args.lse, pairs * problem.seqlen_q) : nullptr;
     params.d_lse = advanced(args.d_lse, pairs * problem.seqlen_q);
     params.statistics = advanced(static_cast<double*>(args.workspace), 2 * pairs * problem.seqlen_q);
-    // Keys need the statistics of every row, whichever rows of dQ are wanted.
     params.d_q = nullptr;
     params.dq_exact = nullptr;
     params.row_first = 0;
     params.row_step = 1;
-    if (keys > 0) launch_over(rows_, problem.seqlen_q, problem.heads);
+    if (statistics_first) launch_over(rows_, problem.seqlen_q, problem.heads);
     params.d_q = advanced(outputs.d_q, batch * s.d_q.batch);
     params.dq_exact = advanced(outputs.dq_exact, pairs * queries * problem.head_dim);
     params.row_first = static_cast<std::int32_t>(sample.queries.first);
     params.row_step = static_cast<std::int32_t>(sample.queries.step);
-    if (params.d_q != nullptr || params.dq_exact != nullptr) launch_over(rows_, queries, problem.heads);
+    if (wants_dq) launch_over(rows_, queries, problem.heads);
     params.d_k = advanced(outputs.d_k, batch * s.d_k.batch);
     params.d_v = advanced(outputs.d_v, batch * s.d_v.batch);
     params.dk_exact = advanced(outputs.dk_exact, pairs_kv * keys * problem.head_dim);

@@ -53,7 +53,7 @@ class ReferenceBackward {
 
   /// Queues the computation on args.stream; reads q, k, v, d_o, d_lse, their strides, scale, and o and lse if rounding
   /// and statistics call for them. `problem` may differ from the constructor's in lengths, batch, heads and layout
-  /// only. Throws Error(invalid_argument) as Plan::launch does.
+  /// only. Throws Error(invalid_argument) for null or misaligned inputs, strides, and a workspace that is too small.
   void launch(const Problem& problem, const BackwardArgs& args, const GradientSample& sample, GradientRounding rounding,
               GradientStatistics statistics, const GradientOutputs& outputs) const;
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/system.h"
 namespace attune {
 namespace {
 
@@ -19,12 +20,6 @@ using Version = std::pair<int, int>;  // major, minor
 constexpr Version kOldest{12, 8};
 constexpr std::string_view kLibrary = "libnvrtc.so.";
 constexpr std::string_view kBuiltins = "libnvrtc-builtins.so.";
-
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
 
 // "12.8.93" -> {12, 8}, "13" -> {13, 0}; nothing for what does not start with a number.
 std::optional<Version> parse_version(std::string_view text) {
@@ -124,10 +119,10 @@ std::vector<fs::path> versioned_folders(const fs::path& installed) {
 
 std::vector<fs::path> wheel_folders() {
   std::vector<fs::path> folders;
-  if (const auto folder = environment("ATTUNE_TOOLKIT_DIR")) folders.emplace_back(*folder);
-  if (const auto data = environment("XDG_DATA_HOME")) {
+  if (const auto folder = environment_variable("ATTUNE_TOOLKIT_DIR")) folders.emplace_back(*folder);
+  if (const auto data = environment_variable("XDG_DATA_HOME")) {
     folders.push_back(fs::path(*data) / "attune/toolkit");
-  } else if (const auto home = environment("HOME")) {
+  } else if (const auto home = environment_variable("HOME")) {
     folders.push_back(fs::path(*home) / ".local/share/attune/toolkit");
   }
 #ifdef ATTUNE_SOURCE_TOOLKIT
@@ -137,17 +132,17 @@ std::vector<fs::path> wheel_folders() {
 }
 
 std::string described(const char* variable) {
-  const auto value = environment(variable);
+  const auto value = environment_variable(variable);
   return value ? fmt::format("${} ({})", variable, *value) : fmt::format("${} (not set)", variable);
 }
 
 }  // namespace
 
 std::vector<Toolkit> find_toolkits(const fs::path& installed) {
-  if (const auto library = environment("ATTUNE_NVRTC")) return {{*library, "environment"}};
+  if (const auto library = environment_variable("ATTUNE_NVRTC")) return {{*library, "environment"}};
 
   Candidates candidates;
-  if (const auto home = environment("CUDA_HOME")) candidates.add_installed(*home);
+  if (const auto home = environment_variable("CUDA_HOME")) candidates.add_installed(*home);
   candidates.add_installed(installed / "cuda");
   for (const fs::path& folder : versioned_folders(installed)) candidates.add_installed(folder);
   for (const fs::path& folder : wheel_folders()) candidates.add_wheels(folder);
@@ -157,7 +152,7 @@ std::vector<Toolkit> find_toolkits(const fs::path& installed) {
 }
 
 std::string toolkit_help() {
-  if (const auto library = environment("ATTUNE_NVRTC")) {
+  if (const auto library = environment_variable("ATTUNE_NVRTC")) {
     return fmt::format(
         "$ATTUNE_NVRTC names the NVRTC library to use ({}), so no other was looked for. It must be the path "
         "of a "

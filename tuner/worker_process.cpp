@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "tuner/protocol.h"
 
 extern char** environ;
@@ -44,18 +45,6 @@ class Descriptor {
 
  private:
   int fd_;
-};
-
-class FileActions {
- public:
-  FileActions() { posix_spawn_file_actions_init(&actions_); }
-  ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
-  FileActions(const FileActions&) = delete;
-  FileActions& operator=(const FileActions&) = delete;
-  posix_spawn_file_actions_t* get() { return &actions_; }
-
- private:
-  posix_spawn_file_actions_t actions_;
 };
 
 // The child starts with no signal blocked and none ignored, whatever this thread does with them.
@@ -96,7 +85,7 @@ WorkerProcess::WorkerProcess(const std::string& path, const std::vector<std::str
   Descriptor our_errors(errors[0]), their_errors(errors[1]);
   for (const int fd : {ours.get(), our_errors.get()}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 
-  FileActions actions;
+  SpawnFileActions actions;
   posix_spawn_file_actions_adddup2(actions.get(), theirs.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(actions.get(), theirs.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(actions.get(), their_errors.get(), STDERR_FILENO);

@@ -57,7 +57,8 @@ def main():
     print("# Configs that won on a real device: problem | config | seconds of a launch | relative error of O's worst row.")
     print(f"# {environment['gpu']}, driver {environment['driver']}, {environment['date'][:10]}, bursts; commits:", end=" ")
     print(", ".join(sorted({str(d["environment"]["commit"]) for d in documents})) + ".")
-    print("# Made by bench/peers/default_table.py from results of bench/peers/forward_grid.py with tuned plans.")
+    print("# Made by bench/peers/default_table.py from results of bench/peers/forward_grid.py whose plans were tuned ones or came "
+        "from this table.")
     for problem in sorted(found, key=place):
         _, config, seconds, error = found[problem]
         print(f"{problem} | {config} | {seconds:.4e} | {error:.2e}")

@@ -23,9 +23,12 @@ def words_of(*allowed):
 
 def problem(text):
     try:
-        return problems.parse(text)
+        found = problems.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    if found.op != "forward":
+        raise argparse.ArgumentTypeError(f"op: '{found.op}' (allowed here: forward)")
+    return found
 
 
 def problem_file(path):

@@ -6,6 +6,7 @@
 
 #include "runtime/element.h"
 #include "tuner/measure/accuracy.h"
+#include "tuner/measure/measured_case.h"
 
 namespace attune::cli {
 namespace {
@@ -54,7 +55,10 @@ void EmulatedOperands::fill_inputs(const tuner::Scores& scores, unsigned seed) {
   fill(Operand::q, scores.sd, unless_zero(leading.q), seed);
   fill(Operand::k, 1, unless_zero(leading.k), seed);
   fill(Operand::v, 1, {}, seed);
-  if (scores.outlier != 0) plant_outliers(scores.outlier);
+  if (scores.outlier != 0) {
+    tuner::plant_outliers(*device_, problem_, elements(Operand::q), strides(Operand::q), elements(Operand::k),
+                          strides(Operand::k), scores.outlier);
+  }
 }
 
 void EmulatedOperands::fill(Operand operand, double amplitude, std::optional<float> leading, unsigned seed) {
@@ -70,33 +74,6 @@ void EmulatedOperands::fill(Operand operand, double amplitude, std::optional<flo
     if (leading) row.front() = runtime::to_element(problem_.dtype, *leading);
     device_->copy_to_device(to, row.data(), count * sizeof(std::uint16_t));
   });
-}
-
-void EmulatedOperands::plant_outliers(double score) {
-  const auto dim = static_cast<std::size_t>(problem_.head_dim);
-  const int group = problem_.heads / problem_.heads_kv;
-  const Strides &q = strides(Operand::q), &k = strides(Operand::k);
-  std::vector<std::uint16_t> key(dim);
-  for (std::int64_t batch = 0; batch < problem_.batch; ++batch) {
-    for (std::int64_t head = 0; head < problem_.heads_kv; ++head) {
-      for (const tuner::Outlier& outlier : tuner::outliers_of(problem_)) {
-        const std::uint16_t* const row =
-            elements(Operand::q) + batch * q.batch + head * group * q.head + outlier.row * q.row;
-        double squares = 0;
-        for (std::size_t d = 0; d < dim; ++d) {
-          const double value = static_cast<double>(runtime::to_float(problem_.dtype, row[d]));
-          squares += value * value;
-        }
-        const double factor = squares > 0 ? score * std::sqrt(static_cast<double>(dim)) / squares : 0;
-        for (std::size_t d = 0; d < dim; ++d) {
-          const double value = factor * static_cast<double>(runtime::to_float(problem_.dtype, row[d]));
-          key[d] = runtime::to_element(problem_.dtype, static_cast<float>(value));
-        }
-        device_->copy_to_device(elements(Operand::k) + batch * k.batch + head * k.head + outlier.key * k.row,
-                                key.data(), dim * sizeof(std::uint16_t));
-      }
-    }
-  }
 }
 
 void EmulatedOperands::write(Operand operand, const std::vector<double>& values) {

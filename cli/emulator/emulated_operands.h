@@ -44,7 +44,6 @@ class EmulatedOperands {
  private:
   template <typename Visit>
   void for_each_row(runtime::Operand operand, const Visit& visit) const;
-  void plant_outliers(double score);
 
   runtime::CpuDevice* device_;
   Problem problem_;

@@ -116,7 +116,7 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p) {
   w.deltas_at = take(tiles * block_m * 4);
   w.dq_sums_at = take(tiles * static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
   w.turns_at = take(spec.deterministic ? tiles * 4 : 0);
-  w.ticket_at = take(spec.deterministic || spec.config.backward.persistent ? 4 : 0);
+  w.ticket_at = take(tiles > 0 && (spec.deterministic || spec.config.backward.persistent) ? 4 : 0);
   return w;
 }
 

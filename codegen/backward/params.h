@@ -38,6 +38,8 @@ struct BackwardParams {
   float scale_log2 = 0;      ///< scale * log2(e)
 };
 
+static_assert(sizeof(BackwardParams) == 192, "templates/backward/params.cuh takes 192 bytes");
+
 /// Byte offsets of a backward launch's workspace, linear in seqlen_q. It needs no initial contents; launches that may
 /// run at the same time must not share it. Aligned to kAlignment.
 struct BackwardWorkspace {
@@ -87,5 +89,6 @@ struct ReferenceBackwardParams {
   std::int32_t row_first = 0, row_step = 1, key_first = 0, key_step = 1;
   std::int32_t rounded = 0, unused = 0;
 };
+static_assert(sizeof(ReferenceBackwardParams) == 352, "templates/reference/backward.cuh takes 352 bytes");
 
 }  // namespace attune::codegen

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/cpu/host_loops.h"
+#include "runtime/reference.h"
 #include "runtime/tensor_map.h"
 
 namespace attune::runtime {

@@ -35,9 +35,4 @@ inline double dot(const float* a, const float* b, int count) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/// Keys that a row sees: the first ones.
-inline std::int64_t visible_keys(const Problem& p, std::int64_t row) {
-  return p.causal ? std::clamp<std::int64_t>(row + 1 + p.seqlen_k - p.seqlen_q, 0, p.seqlen_k) : p.seqlen_k;
-}
-
 }  // namespace attune::runtime

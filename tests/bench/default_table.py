@@ -63,6 +63,12 @@ class Table(unittest.TestCase):
             ],
         )
 
+    def test_the_built_in_table_was_made_by_it(self):
+        made = self.made(run("aaa", problem(64, 512, "block_n=96", 1, 2))).stdout.splitlines()
+        built_in = (ROOT / "codegen/default_table.txt").read_text(encoding="utf-8").splitlines()
+        self.assertEqual([made[0], made[2]], [built_in[0], built_in[2]])
+        self.assertRegex(built_in[1], r"^# NVIDIA H200, driver [\d.]+, \d{4}-\d\d-\d\d, bursts; commits: [0-9a-f, ]+\.$")
+
     def test_wrong_configs_are_left_out(self):
         result = self.made(run("aaa", problem(64, 512, "block_n=96", 1, 2, wrong="error of O")))
         self.assertEqual(result.returncode, 2)

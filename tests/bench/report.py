@@ -189,7 +189,9 @@ class Written(Folder):
         entry = Thing(cell=cell, name="plan", config="block_n=128", fault=None, contender="attune")
         entry.origin = "cache"
         entry.errors = {"o": 1e-3, "lse": 1e-6}
-        cell.entries = [entry]
+        wrong = Thing(cell=cell, name="block_n=64", config="block_n=64", fault="NaN", contender=None)
+        wrong.origin, wrong.errors = "override", None
+        cell.entries = [entry, wrong]
         times = ((0.5, 0.6), (0.4, 0.6), (0.6, 0.6))
         cell.rounds = {
             "burst": [{"attune": reading(ours), "peer": reading(theirs)} for ours, theirs in times]
@@ -198,6 +200,8 @@ class Written(Folder):
         prefix = self.folder / "forward"
         with contextlib.redirect_stdout(io.StringIO()):
             forward_results.write(prefix, "burst", [cell], fa3, {"gpu": "NVIDIA H200", "command": "x"})
+        document = pathlib.Path(f"{prefix}_burst.json").read_text(encoding="utf-8")
+        self.assertIsNone(json.loads(document, parse_constant=self.fail)["problems"][0]["configs"][1]["errors"])
         report_html.write(f"{prefix}_burst.csv", self.folder / "forward.html")
         text = (self.folder / "forward.html").read_text(encoding="utf-8")
         self.assertIn(f"ratio {0.6 / 0.5 / 1.1:.4f} ({0.6 / 0.6 / 1.1:.4f} to {0.6 / 0.4 / 1.1:.4f})", text)

@@ -77,7 +77,8 @@ TEST_CASE("backward: planted faults are found") {
       if (!expected.empty()) continue;
       CHECK(others == "");
       const Gradients got = data.results(), exact = gradients(p, data.inputs, data.forward, Rounding::none);
-      wrong = relative_error(got.k, exact.k) > 0.02 || relative_error(got.v, exact.v) > 0.02;
+      wrong = relative_error(got.q, exact.q) > 0.02 || relative_error(got.k, exact.k) > 0.02 ||
+              relative_error(got.v, exact.v) > 0.02;
     }
     CHECK_MESSAGE((expected.empty() ? wrong : found), "expected '" << expected << "', found: " << others);
   }

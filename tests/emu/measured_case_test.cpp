@@ -88,6 +88,18 @@ TEST_CASE_FIXTURE(Fixture, "measured case: backward") {
   CHECK(judge(wrong, {.name = "plain"}, tuner::Compared::sampled).wrong.value_or("").find("dQ") != std::string::npos);
 }
 
+TEST_CASE_FIXTURE(Fixture, "measured case: backward without keys or without queries") {
+  if (!attune::tests::nvrtc()) return;
+  for (const char* lengths : {"seqlen_q=20,seqlen_k=0", "seqlen_q=0,seqlen_k=20"}) {
+    CAPTURE(lengths);
+    prepare((std::string("op=backward,head_dim=16,heads=2,heads_kv=1,batch=1,") + lengths).c_str(),
+            "family=sm90_backward,block_m=64");
+    const tuner::CaseResult all = judge(plan(code()), {.name = "plain"}, tuner::Compared::all);
+    CHECK(all.wrong.value_or("") == "");
+    CHECK(all.accuracy.rows > 0);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "measured case: forward") {
   if (!attune::tests::nvrtc()) return;
   prepare("head_dim=16,heads=2,heads_kv=1,causal=1,batch=1,seqlen_q=70,seqlen_k=50",

@@ -114,6 +114,17 @@ std::string device_cells(const std::string& kernel, const std::string& fault) {
   return fmt::format("| {} | {} |", device_results().device(kernel, fault), device_results().sanitizer(kernel, fault));
 }
 
+/// All cells of a fault's row but what the report says.
+std::string row_of(const std::string& kernel, const std::string& fault, const Outcome& outcome, std::size_t seeds) {
+  return fmt::format("| {} | {} | `{}` | {} of {} {}", kernel, fault, outcome.text, seeds, std::size(kSeeds),
+                     device_cells(kernel, fault));
+}
+
+const std::string& documentation() {
+  static const std::string text = read_file(faults_folder() / "../../../docs/emulator-faults.md");
+  return text;
+}
+
 /// Rows of the table that ATTUNE_FAULT_TABLE asks for.
 void record(const std::string& kernel, const std::string& fault, const Outcome& outcome, std::size_t seeds) {
   const char* file = std::getenv("ATTUNE_FAULT_TABLE");
@@ -125,9 +136,7 @@ void record(const std::string& kernel, const std::string& fault, const Outcome& 
            "|\n"
         << "|---|---|---|---|---|---|---|\n";
   }
-  out << fmt::format("| {} | {} | `{}` | {} of {} {} {} |\n", kernel, fault, outcome.text, seeds, std::size(kSeeds),
-                     device_cells(kernel, fault), cell(outcome.message))
-      << std::flush;
+  out << row_of(kernel, fault, outcome, seeds) << " " << cell(outcome.message) << " |\n" << std::flush;
 }
 
 /// Judges the launches of all seeds.
@@ -152,6 +161,8 @@ void expect(const std::string& kernel, const std::string& fault, const Expectati
   if (expected.seeds == Seeds::every) CHECK(seeds == std::size(kSeeds));
   if (expected.seeds == Seeds::others) CHECK(clean == 0);
   record(kernel, fault, found, seeds);
+  CHECK_MESSAGE(documentation().find("\n" + row_of(kernel, fault, found, seeds)) != std::string::npos,
+                "the documentation says something else: " << row_of(kernel, fault, found, seeds));
 }
 
 std::string name_of(const Expectation& expected) {
@@ -291,7 +302,7 @@ TEST_CASE("planted faults are written for a device" * doctest::skip(std::getenv(
 }
 
 TEST_CASE("the documentation has a row for each planted fault") {
-  const std::string text = read_file(faults_folder() / "../../../docs/emulator-faults.md");
+  const std::string& text = documentation();
   CHECK(text.find(device_results().summary(all_faults())) != std::string::npos);
   std::istringstream lines(text.substr(text.find("| kernel | planted fault |")));
   std::string line;

@@ -584,20 +584,16 @@ def main():
         return 1
     records = bytearray(b"attune numerics 1\n")
 
-    def write(name, data):
-        records.extend(struct.pack("<H", len(name)) + name.encode() + struct.pack("<I", len(data)) + data)
+    def write(name, data, out=records):
+        out.extend(struct.pack("<H", len(name)) + name.encode() + struct.pack("<I", len(data)) + data)
 
     def part(record):
         """Adds what `record` writes, recorded in a process of its own; False if the GPU refuses it."""
         name = record.__name__
 
         def work():
-            gpu, out = Gpu(cubin), bytearray()
-
-            def append(name, data):
-                out.extend(struct.pack("<H", len(name)) + name.encode() + struct.pack("<I", len(data)) + data)
-
-            record(gpu, append)
+            out = bytearray()
+            record(Gpu(cubin), lambda name, data: write(name, data, out))
             return bytes(out)
 
         data = isolated(work)

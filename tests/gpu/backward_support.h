@@ -56,11 +56,11 @@ class Backward {
 
   /// For a plan with this workspace, which is poisoned.
   BackwardArgs args(const Plan& plan) {
-    if (workspace_.size() < plan.workspace_bytes() + kGuard) {
-      workspace_ = runtime::DeviceBuffer(*device(), plan.workspace_bytes() + kGuard);
-      device()->fill8(workspace_.data(), 0xff, workspace_.size(), nullptr);
-      device()->synchronize();
-    }
+    workspace_bytes_ = plan.workspace_bytes();
+    if (workspace_.size() < workspace_bytes_ + kGuard)
+      workspace_ = runtime::DeviceBuffer(*device(), workspace_bytes_ + kGuard);
+    device()->fill8(workspace_.data(), 0xff, workspace_.size(), nullptr);
+    device()->synchronize();
     BackwardArgs args = inputs();
     args.workspace = workspace_.data();
     args.workspace_bytes = plan.workspace_bytes();
@@ -92,6 +92,7 @@ class Backward {
     g.d_k.got = rows(Operand::d_k, options_.sample.keys);
     g.d_v.got = rows(Operand::d_v, options_.sample.keys);
     for (const Operand operand : kOutputs) check_gaps(operand);
+    check_behind_workspace();
     return tuner::judge(g, tuner::gradient_bounds(problem_, {.name = "plain"}));
   }
 
@@ -151,6 +152,14 @@ class Backward {
     each_row(operand, {}, [&](std::int64_t at, std::int64_t count) { std::fill_n(all.begin() + at, count, kPoison); });
     CHECK_MESSAGE(std::ranges::count(all, kPoison) == static_cast<std::int64_t>(all.size()),
                   "written outside of " << runtime::to_string(operand));
+  }
+
+  void check_behind_workspace() const {
+    std::vector<std::uint8_t> guard(workspace_.size() - workspace_bytes_);
+    device()->copy_to_host(guard.data(), static_cast<const std::byte*>(workspace_.data()) + workspace_bytes_,
+                           guard.size());
+    CHECK_MESSAGE(std::ranges::count(guard, 0xff) == static_cast<std::int64_t>(guard.size()),
+                  "written behind the workspace");
   }
 
   BackwardArgs inputs() const {
@@ -238,6 +247,7 @@ class Backward {
   std::array<std::vector<std::uint16_t>, runtime::kOperands> host_;
   std::array<runtime::DeviceBuffer, runtime::kOperands> memory_;
   runtime::DeviceBuffer lse_, d_lse_, workspace_;
+  std::size_t workspace_bytes_ = 0;  // of the plan that it was last handed to
   std::optional<tuner::GradientCase> exact_;
 };
 

@@ -144,7 +144,7 @@ TEST_CASE("peers: the script's tables and its exit status are the command's") {
   CHECK_FALSE(document.contains("sustained"));
   CHECK(document["files"] ==
         nlohmann::json{stage.path("new_burst.csv"), stage.path("new_burst.json"), stage.path("new_burst.html")});
-  CHECK(has(result.err, "new_burst.html are written"));
+  CHECK(has(result.err, "new_burst.html is written"));
   const std::string words = cli::read_file(stage.path("words"));
   CHECK(words.starts_with(stage.path("forward_grid.py") + "\n--lib\n" + stage.path("libattune.so") + "\n"));
   CHECK(has(words, "\n--dtypes\nbf16\n"));

@@ -65,6 +65,22 @@ TEST_CASE("default table: a close problem gets a row's config, fitted to it") {
   CHECK(kernel_part(default_config(kArch, p)) == kernel_part(configs.front()));
 }
 
+TEST_CASE("default table: a causal problem on a smaller chip keeps the tile, not the workers or the section") {
+  Arch smaller;
+  smaller.sms = 114;
+  for (const TabledWinner& row : default_table()) {
+    if (!row.problem.causal || row.problem.dtype != DType::bf16) continue;
+    Problem p = row.problem;
+    p.seqlen_q = p.seqlen_k = row.problem.seqlen_k + 8;
+    CAPTURE(to_string(p));
+    for (const Config& c : tabled_configs(smaller, p)) {
+      CHECK(!c.exact_tail);
+      CHECK(c.workers == 0);
+      CHECK(c.section == 0);
+    }
+  }
+}
+
 TEST_CASE("default table: other head dims and work of another order are left to the model") {
   CHECK(tabled_configs(kArch, parse_problem("head_dim=112,heads=16")).empty());
   CHECK(tabled_configs(kArch, parse_problem("head_dim=256,heads=8,batch=1,seqlen_q=1,seqlen_k=64")).empty());
@@ -76,6 +92,7 @@ TEST_CASE("default table: what is wrong with a row is said with its line") {
   CHECK(parse_default_table("# nothing\n\n  \n").empty());
   const std::string good = "head_dim=64 | block_n=128 | 1e-4 | 1e-3\n";
   CHECK(parse_default_table(good).size() == 1);
+  CHECK(parse_default_table("head_dim=64 | block_n=128 | 1e-4 | 1e-3\r\n").size() == 1);
   CHECK(message_of("# c\nhead_dim=64 | block_n=128 | 1e-4\n").find("line 2: 3 columns") != std::string::npos);
   CHECK(message_of("head_dim=65 | block_n=128 | 1e-4 | 1e-3\n").find("line 1: head_dim") != std::string::npos);
   CHECK(message_of("head_dim=64 | blok_n=128 | 1e-4 | 1e-3\n").find("blok_n") != std::string::npos);

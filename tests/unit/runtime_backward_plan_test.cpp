@@ -225,6 +225,9 @@ TEST_CASE_FIXTURE(Fixture, "backward launch: no keys, no queries, nothing at all
 
   problem.seqlen_k = 1024;
   problem.seqlen_q = 0;
+  problem.deterministic = true;  // with queries it needs counters
+  CHECK(plan().workspace_bytes() == 0);
+  problem.deterministic = false;
   CHECK(plan().workspace_bytes() == 0);
   plan().launch(BackwardArgs{.k = at(kK), .v = at(kV), .d_k = at(kDk), .d_v = at(kDv)});
   REQUIRE(device->launches.size() == 3);

@@ -33,24 +33,6 @@ std::uint64_t tensor_bytes(const Problem& p, Operand operand) {
   return 2 * elements_of(p, operand) + (output ? 4 * kGuardWords : 0);
 }
 
-// Gradient rows of a sample as the kernel wrote them.
-std::vector<double> written_rows(const Problem& p, Operand operand, const std::vector<std::uint16_t>& all,
-                                 const runtime::RowSample& sample) {
-  const runtime::TensorShape s = runtime::shape_of(p, operand);
-  const Strides strides = runtime::default_strides(p, operand);
-  const std::int64_t rows = runtime::rows_of(runtime::to_string(operand), s.rows, sample);
-  std::vector<double> values;
-  for (std::int64_t batch = 0; batch < s.batch; ++batch)
-    for (std::int64_t head = 0; head < s.heads; ++head)
-      for (std::int64_t i = 0; i < rows; ++i) {
-        const std::int64_t at =
-            batch * strides.batch + head * strides.head + (sample.first + i * sample.step) * strides.row;
-        for (std::int64_t d = 0; d < s.head_dim; ++d)
-          values.push_back(static_cast<double>(runtime::to_float(p.dtype, all[static_cast<std::size_t>(at + d)])));
-      }
-  return values;
-}
-
 }  // namespace
 
 BackwardCase::BackwardCase(Workbench& bench, const Problem& problem, const Scores& scores, std::uint64_t seed,
@@ -114,9 +96,7 @@ void BackwardCase::attend() {
 void BackwardCase::imitate_attention(std::uint64_t seed) {
   std::vector<float> row(static_cast<std::size_t>(problem_.seqlen_q));
   for (std::size_t i = 0; i < row.size(); ++i) {
-    const std::int64_t last = static_cast<std::int64_t>(i) + 1 + problem_.seqlen_k - problem_.seqlen_q;
-    const std::int64_t keys =
-        problem_.causal ? std::clamp<std::int64_t>(last, 0, problem_.seqlen_k) : problem_.seqlen_k;
+    const std::int64_t keys = runtime::visible_keys(problem_, static_cast<std::int64_t>(i));
     row[i] = static_cast<float>(std::log(static_cast<double>(keys)) + 0.5);  // -inf without keys
   }
   std::vector<float> lse;
@@ -209,20 +189,36 @@ void BackwardCase::launch(const Plan& plan) {
   plan.launch(a);
 }
 
+// Row by row: a gradient of full size may be larger than what the host has to spare, and few of its rows are looked at.
+std::vector<double> BackwardCase::written_rows(Operand operand, const runtime::RowSample& sample) const {
+  const runtime::TensorShape s = runtime::shape_of(problem_, operand);
+  const Strides strides = runtime::default_strides(problem_, operand);
+  const std::int64_t rows = runtime::rows_of(runtime::to_string(operand), s.rows, sample);
+  const auto* const memory = static_cast<const std::uint16_t*>(data(operand));
+  std::vector<std::uint16_t> row(static_cast<std::size_t>(s.head_dim));
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(s.batch * s.heads * rows) * row.size());
+  for (std::int64_t batch = 0; batch < s.batch; ++batch)
+    for (std::int64_t head = 0; head < s.heads; ++head)
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const std::int64_t at =
+            batch * strides.batch + head * strides.head + (sample.first + i * sample.step) * strides.row;
+        bench_->device().copy_to_host(row.data(), memory + at, 2 * row.size());
+        for (const std::uint16_t bits : row)
+          values.push_back(static_cast<double>(runtime::to_float(problem_.dtype, bits)));
+      }
+  return values;
+}
+
 CaseResult BackwardCase::compare() {
   bench_->wait();
-  std::array<std::vector<std::uint16_t>, kOutputs.size()> written;
-  for (std::size_t i = 0; i < kOutputs.size(); ++i) {
-    written[i].resize(elements_of(problem_, kOutputs[i]));
-    if (!written[i].empty()) bench_->device().copy_to_host(written[i].data(), data(kOutputs[i]), 2 * written[i].size());
-  }
   CaseResult all;
   all.accuracy.op = Op::backward;
   for (Exact& exact : exact_) {
     GradientCase& g = exact.gradients;
-    g.d_q.got = written_rows(problem_, Operand::d_q, written[0], exact.sample.queries);
-    g.d_k.got = written_rows(problem_, Operand::d_k, written[1], exact.sample.keys);
-    g.d_v.got = written_rows(problem_, Operand::d_v, written[2], exact.sample.keys);
+    g.d_q.got = written_rows(Operand::d_q, exact.sample.queries);
+    g.d_k.got = written_rows(Operand::d_k, exact.sample.keys);
+    g.d_v.got = written_rows(Operand::d_v, exact.sample.keys);
     const CaseResult result = judge(g, bounds_);
     all.accuracy = worse_of(all.accuracy, result.accuracy);
     all.share_of_bounds = std::max(all.share_of_bounds, result.share_of_bounds);

@@ -37,6 +37,8 @@ class BackwardCase final : public MeasuredCase {
   void imitate_attention(std::uint64_t seed);
   void fill_d_lse();
   Exact exact_of(const runtime::GradientSample& sample, runtime::GradientStatistics statistics);
+  /// Gradient rows of a sample as the kernel wrote them.
+  std::vector<double> written_rows(runtime::Operand operand, const runtime::RowSample& sample) const;
   std::vector<double> exact_rows(const runtime::DeviceBuffer& values) const;
   /// Adds up poisoned halves of the gradients, or of the guards behind them.
   std::uint64_t poisoned(bool guards);

@@ -57,8 +57,7 @@ std::vector<bool> lonely_queries(const Problem& p, const runtime::RowSample& sam
   const std::int64_t rows = runtime::rows_of("queries", p.seqlen_q, sample);
   for (std::int64_t pair = 0; pair < p.batch * p.heads; ++pair) {
     for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t row = sample.first + i * sample.step;
-      alone.push_back(p.seqlen_k == 0 || (p.causal && row + p.seqlen_k - p.seqlen_q < 0));
+      alone.push_back(runtime::visible_keys(p, sample.first + i * sample.step) == 0);
     }
   }
   return alone;

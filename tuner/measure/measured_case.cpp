@@ -28,11 +28,8 @@ std::vector<runtime::RowSample> sampled_rows(std::int64_t rows) {
   return samples;
 }
 
-void plant_outliers(Workbench& bench, const Problem& problem, const void* q, void* k, double score) {
-  bench.wait();
-  runtime::Device& device = bench.device();
-  const Strides q_strides = runtime::default_strides(problem, runtime::Operand::q);
-  const Strides k_strides = runtime::default_strides(problem, runtime::Operand::k);
+void plant_outliers(runtime::Device& device, const Problem& problem, const void* q, const Strides& q_strides, void* k,
+                    const Strides& k_strides, double score) {
   const auto dim = static_cast<std::size_t>(problem.head_dim);
   const int group = problem.heads / problem.heads_kv;
   const auto number = [&](std::uint16_t bits) { return static_cast<double>(runtime::to_float(problem.dtype, bits)); };
@@ -52,6 +49,12 @@ void plant_outliers(Workbench& bench, const Problem& problem, const void* q, voi
       }
     }
   }
+}
+
+void plant_outliers(Workbench& bench, const Problem& problem, const void* q, void* k, double score) {
+  bench.wait();
+  plant_outliers(bench.device(), problem, q, runtime::default_strides(problem, runtime::Operand::q), k,
+                 runtime::default_strides(problem, runtime::Operand::k), score);
 }
 
 }  // namespace attune::tuner

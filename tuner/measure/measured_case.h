@@ -52,8 +52,10 @@ std::uint64_t case_bytes(const Problem& problem);
 /// spread whose step is odd.
 std::vector<runtime::RowSample> sampled_rows(std::int64_t rows);
 
-/// Makes single keys like queries, so that each reaches `score` nats. `q` and `k` are device memory in the problem's
-/// layout. Waits for the stream.
+/// Makes single keys like queries, so that each reaches `score` nats. No launch that uses them may be pending.
+void plant_outliers(runtime::Device& device, const Problem& problem, const void* q, const Strides& q_strides, void* k,
+                    const Strides& k_strides, double score);
+/// The same for dense tensors in the problem's layout; waits for the stream.
 void plant_outliers(Workbench& bench, const Problem& problem, const void* q, void* k, double score);
 
 }  // namespace attune::tuner

@@ -136,7 +136,8 @@ class ATTUNE_API Plan {
   }
 
   /// Bytes of workspace that one launch needs. Forward: 0 or 8, and the runtime has some of its own. Backward: linear
-  /// in seqlen_q (about heads * batch * seqlen_q * (head_dim + 2) floats), and the caller must pass it.
+  /// in seqlen_q (about heads * batch * seqlen_q * (d + 2) floats, where d is head_dim, rounded up to 64 or 128 below
+  /// these), and the caller must pass it.
   std::size_t workspace_bytes() const noexcept;
 
   const Problem& problem() const noexcept;
