@@ -286,23 +286,37 @@ class Plan:
         """A function without arguments that launches on these tensors, with as little Python as can be."""
         args = self.lib.init(ForwardArgs)
         tensors = {"q": q, "k": k, "v": v, "o": o}
+        return self._bind(self.lib.attune_plan_launch, args, tensors, {"lse": lse}, scale, stream)
+
+    def bind_backward(
+        self, q, k, v, o, d_o, lse, d_q, d_k, d_v, workspace, d_lse=None, scale=0.0, stream=0
+    ):
+        """The same for a plan of op = backward. `workspace`: a tensor of workspace_bytes() bytes or more."""
+        args = self.lib.init(BackwardArgs)
+        args.workspace_bytes = workspace.numel() * workspace.element_size()
+        tensors = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, "d_q": d_q, "d_k": d_k, "d_v": d_v}
+        dense = {"lse": lse, "d_lse": d_lse, "workspace": workspace}
+        return self._bind(self.lib.attune_plan_launch_backward, args, tensors, dense, scale, stream)
+
+    def _bind(self, launch, args, tensors, dense, scale, stream):
         for name, tensor in tensors.items():
             batch, row, head, dim = tensor.stride()
             if dim != 1:
                 raise ValueError(f"{name}: the last dimension has the stride {dim} (allowed: 1)")
             setattr(args, name, tensor.data_ptr())
             setattr(args, f"{name}_strides", Strides(batch, head, row))
-        if lse is not None:
-            args.lse = lse.data_ptr()
+        for name, tensor in dense.items():
+            if tensor is not None:
+                setattr(args, name, tensor.data_ptr())
         args.scale, args.stream = scale, stream
-        launch, handle, reference = self.lib.attune_plan_launch, self._handle, byref(args)
+        handle, reference = self._handle, byref(args)
 
         def call():
             status = launch(handle, reference)
             if status:
                 self.lib.check(status)
 
-        call.tensors = (tensors, lse)  # their memory must live as long as the function
+        call.tensors = (tensors, dense)  # their memory must live as long as the function
         return call
 
     def workspace_bytes(self):

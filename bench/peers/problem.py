@@ -39,7 +39,10 @@ class Problem:
         pairs = q * k
         if self.causal:
             pairs = q * (k - q) + q * q / 2 if q <= k else k * k / 2
-        return 2.0 * self.batch * self.heads * pairs * (self.head_dim + self.head_dim_v)
+        columns = self.head_dim + self.head_dim_v
+        if self.op == "backward":  # three products of head_dim and two of head_dim_v instead of one and one
+            columns = 3 * self.head_dim + 2 * self.head_dim_v
+        return 2.0 * self.batch * self.heads * pairs * columns
 
 
 def parse(text):
