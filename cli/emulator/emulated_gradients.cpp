@@ -42,8 +42,8 @@ EmulatedGradients::EmulatedGradients(runtime::CpuDevice& device, const Problem& 
   expected_ = {rows("dQ", problem.head_dim, host.exact.d_q, host.kernels.d_q),
                rows("dK", problem.head_dim, host.exact.d_k, host.kernels.d_k),
                rows("dV", problem.head_dim_v, host.exact.d_v, host.kernels.d_v)};
-  expected_.d_q.alone = tuner::lonely_queries(problem, {});
-  expected_.d_k.alone = expected_.d_v.alone = tuner::lonely_keys(problem, {});
+  expected_.d_q.alone = tuner::alone_of_queries(problem, {});
+  expected_.d_k.alone = expected_.d_v.alone = tuner::alone_of_keys(problem, {});
 }
 
 // O and LSE as an exact forward pass leaves them, and dLSE.

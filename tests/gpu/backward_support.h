@@ -221,8 +221,8 @@ class Backward {
     g.d_q = {.name = "dQ", .dtype = p.dtype, .columns = p.head_dim};
     g.d_k = {.name = "dK", .dtype = p.dtype, .columns = p.head_dim};
     g.d_v = {.name = "dV", .dtype = p.dtype, .columns = p.head_dim_v};
-    g.d_q.alone = tuner::lonely_queries(p, options_.sample.queries);
-    g.d_k.alone = g.d_v.alone = tuner::lonely_keys(p, options_.sample.keys);
+    g.d_q.alone = tuner::alone_of_queries(p, options_.sample.queries);
+    g.d_k.alone = g.d_v.alone = tuner::alone_of_keys(p, options_.sample.keys);
     const auto values = [](const runtime::DeviceBuffer& memory) {
       std::vector<double> host(memory.size() / 8);
       if (!host.empty()) device()->copy_to_host(host.data(), memory.data(), memory.size());

@@ -35,7 +35,7 @@ GradientRows right(DType dtype = DType::bf16, std::size_t rows = 100) {
 
 TEST_CASE("gradients: errors like those of the unavoidable roundings pass") {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
-    const GradientError error = compare(right(dtype), {});
+    const GradientError error = compare(sums_of(right(dtype)), {});
     CHECK(error.wrong.value_or("") == "");
     CHECK(error.rel_l2 == doctest::Approx(error.usual_l2).epsilon(0.05));
     CHECK(error.share == doctest::Approx(0.5).epsilon(0.1));
@@ -45,16 +45,16 @@ TEST_CASE("gradients: errors like those of the unavoidable roundings pass") {
 TEST_CASE("gradients: what is wrong everywhere, in a row, or not a number") {
   GradientRows g = right();
   for (double& value : g.got) value *= 1.02;
-  CHECK(compare(g, {}).wrong.value_or("").starts_with("error of dQ: "));
+  CHECK(compare(sums_of(g), {}).wrong.value_or("").starts_with("error of dQ: "));
 
   g = right(DType::bf16, 1000);  // too many rows for one of them to show in the whole
   for (std::size_t i = 7 * kColumns; i < 8 * kColumns; ++i) g.got[i] *= 0.95;
-  CHECK(compare(g, {}).wrong.value_or("").starts_with("error of a row of dQ: "));
+  CHECK(compare(sums_of(g), {}).wrong.value_or("").starts_with("error of a row of dQ: "));
 
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     g = right();
     g.got[1234] = bad;
-    const GradientError error = compare(g, {});
+    const GradientError error = compare(sums_of(g), {});
     CHECK(error.wrong.value_or("").starts_with("dQ: not a number"));
     CHECK(error.share > 1);
   }
@@ -62,25 +62,25 @@ TEST_CASE("gradients: what is wrong everywhere, in a row, or not a number") {
 
 TEST_CASE("gradients: rows that must be zero") {
   Problem p{.op = Op::backward, .heads = 4, .heads_kv = 2, .causal = true, .batch = 1, .seqlen_q = 5, .seqlen_k = 3};
-  const std::vector<bool> queries = lonely_queries(p, {});
+  const std::vector<bool> queries = alone_of_queries(p, {});
   REQUIRE(queries.size() == 20);
   for (std::size_t i = 0; i < queries.size(); ++i) CHECK(queries[i] == (i % 5 < 2));
-  CHECK(lonely_queries(p, {.first = 1, .step = 2}) ==
+  CHECK(alone_of_queries(p, {.first = 1, .step = 2}) ==
         std::vector<bool>{true, false, true, false, true, false, true, false});
-  CHECK(lonely_keys(p, {}) == std::vector<bool>(6, false));
+  CHECK(alone_of_keys(p, {}) == std::vector<bool>(6, false));
   p.seqlen_q = 0;
-  CHECK(lonely_keys(p, {.first = 0, .step = 1, .count = 2}) == std::vector<bool>(4, true));
+  CHECK(alone_of_keys(p, {.first = 0, .step = 1, .count = 2}) == std::vector<bool>(4, true));
   p.seqlen_q = 5, p.seqlen_k = 0, p.causal = false;
-  CHECK(lonely_queries(p, {}) == std::vector<bool>(20, true));
+  CHECK(alone_of_queries(p, {}) == std::vector<bool>(20, true));
 }
 
 TEST_CASE("gradients: where nothing contributes there must be zeros, and where all cancels nearly so") {
   GradientRows g = right();
   for (std::size_t i = 0; i < kColumns; ++i) g.got[i] = g.exact[i] = g.kernels[i] = 0;
   g.alone[0] = true;
-  CHECK(compare(g, {}).wrong.value_or("") == "");
+  CHECK(compare(sums_of(g), {}).wrong.value_or("") == "");
   g.got[3] = 1e-7;
-  CHECK(compare(g, {}).wrong.has_value());
+  CHECK(compare(sums_of(g), {}).wrong.has_value());
 
   // Exactly 0, but of terms that are not: float32 leaves a little.
   g.alone[0] = false;
@@ -89,10 +89,10 @@ TEST_CASE("gradients: where nothing contributes there must be zeros, and where a
     g.kernels[i] = 1e-12;
     g.got[i] = 3e-6;
   }
-  CHECK(compare(g, {}).wrong.value_or("") == "");
+  CHECK(compare(sums_of(g), {}).wrong.value_or("") == "");
   for (double& value : g.got) value = 3e-4;
-  CHECK(compare(g, {}).wrong.has_value());
-  CHECK(compare(g, {.amplitude = 100}).wrong.value_or("") == "");
+  CHECK(compare(sums_of(g), {}).wrong.has_value());
+  CHECK(compare(sums_of(g), {.amplitude = 100}).wrong.value_or("") == "");
 }
 
 TEST_CASE("gradients: bounds grow with what the scores are made of") {

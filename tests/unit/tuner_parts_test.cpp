@@ -303,8 +303,8 @@ TEST_CASE("the helper kernels compile") {
   const auto compiler = tests::nvrtc();
   if (!compiler) return;
   const runtime::CompileResult result = compiler->compile(std::string(helpers_source()), helpers_options("sm_90a"));
-  for (const char* entry :
-       {"attune_fill_normal", "attune_count_halves", "attune_compare_rows", "attune_spin", "attune_clock_probe"})
+  for (const char* entry : {"attune_fill_normal", "attune_count_halves", "attune_compare_rows",
+                            "attune_compare_gradient", "attune_spin", "attune_clock_probe"})
     CHECK(result.cubin.find(entry) != std::string::npos);
 }
 

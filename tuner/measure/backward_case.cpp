@@ -5,8 +5,6 @@
 #include <numbers>
 #include <random>
 
-#include "runtime/element.h"
-
 namespace attune::tuner {
 namespace {
 
@@ -28,12 +26,30 @@ std::uint64_t rows_of(const Problem& p) {
          static_cast<std::uint64_t>(p.seqlen_q);
 }
 
+const char* name_of(Operand gradient) {
+  return gradient == Operand::d_q ? "dQ" : gradient == Operand::d_k ? "dK" : "dV";
+}
+
 std::uint64_t tensor_bytes(const Problem& p, Operand operand) {
   const bool output = runtime::is_output(Op::backward, operand);
   return 2 * elements_of(p, operand) + (output ? 4 * kGuardWords : 0);
 }
 
 }  // namespace
+
+BackwardCase::Exact::Exact(runtime::Device& device, const Problem& p, Operand gradient,
+                           const runtime::RowSample& rows_of)
+    : operand(gradient), sample(rows_of) {
+  const runtime::TensorShape s = runtime::shape_of(p, operand);
+  rows = runtime::rows_of(runtime::to_string(operand), s.rows, sample);
+  pairs = s.batch * s.heads;
+  columns = s.head_dim;
+  const auto all_rows = static_cast<std::size_t>(pairs * rows);
+  const std::size_t bytes = all_rows * static_cast<std::size_t>(columns) * sizeof(double);
+  exact = runtime::DeviceBuffer(device, bytes);
+  kernels = runtime::DeviceBuffer(device, bytes);
+  result = runtime::DeviceBuffer(device, all_rows * sizeof(GradientRow));
+}
 
 BackwardCase::BackwardCase(Workbench& bench, const Problem& problem, const Scores& scores, std::uint64_t seed,
                            Compared compared)
@@ -52,14 +68,14 @@ BackwardCase::BackwardCase(Workbench& bench, const Problem& problem, const Score
                                           keys = sampled_rows(problem.seqlen_k);
     // The last rows take the place of samples that the shorter side lacks: the same rows twice do no harm.
     for (std::size_t i = 0; i < std::max(queries.size(), keys.size()); ++i) {
-      exact_.push_back(exact_of({queries[std::min(i, queries.size() - 1)], keys[std::min(i, keys.size() - 1)]},
-                                GradientStatistics::given));
+      add_exact({queries[std::min(i, queries.size() - 1)], keys[std::min(i, keys.size() - 1)]},
+                GradientStatistics::given);
     }
     return;
   }
   attend();
   fill_d_lse();
-  exact_.push_back(exact_of({}, GradientStatistics::computed));
+  add_exact({}, GradientStatistics::computed);
 }
 
 std::uint64_t BackwardCase::bytes_of(const Problem& p) {
@@ -136,43 +152,21 @@ BackwardArgs BackwardCase::args() const {
   return args;
 }
 
-std::vector<double> BackwardCase::exact_rows(const runtime::DeviceBuffer& values) const {
-  std::vector<double> host(values.size() / sizeof(double));
-  if (!host.empty()) bench_->device().copy_to_host(host.data(), values.data(), values.size());
-  return host;
-}
-
-BackwardCase::Exact BackwardCase::exact_of(const runtime::GradientSample& sample, GradientStatistics statistics) {
-  const Problem& p = problem_;
-  const std::int64_t pairs = p.batch * p.heads, pairs_kv = p.batch * p.heads_kv;
-  const std::int64_t queries = runtime::rows_of("queries", p.seqlen_q, sample.queries),
-                     keys = runtime::rows_of("keys", p.seqlen_k, sample.keys);
+void BackwardCase::add_exact(const runtime::GradientSample& sample, GradientStatistics statistics) {
   runtime::Device& device = bench_->device();
-  const auto buffer = [&](std::int64_t rows, int columns) {
-    return runtime::DeviceBuffer(device, static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * 8);
-  };
-  const runtime::DeviceBuffer d_q = buffer(pairs * queries, p.head_dim), d_k = buffer(pairs_kv * keys, p.head_dim),
-                              d_v = buffer(pairs_kv * keys, p.head_dim_v);
   BackwardArgs inputs = args();
-  inputs.workspace_bytes = runtime::ReferenceBackward::workspace_bytes(p);
+  inputs.workspace_bytes = runtime::ReferenceBackward::workspace_bytes(problem_);
   inputs.workspace = bench_->workspace(inputs.workspace_bytes);
-  Exact exact{sample, {}};
-  GradientCase& g = exact.gradients;
-  g.d_q = {.name = "dQ", .dtype = p.dtype, .columns = p.head_dim, .alone = lonely_queries(p, sample.queries)};
-  g.d_k = {.name = "dK", .dtype = p.dtype, .columns = p.head_dim, .alone = lonely_keys(p, sample.keys)};
-  g.d_v = {.name = "dV", .dtype = p.dtype, .columns = p.head_dim_v, .alone = g.d_k.alone};
+  const auto& [d_q, d_k, d_v] = exact_.emplace_back(std::array{Exact(device, problem_, Operand::d_q, sample.queries),
+                                                               Exact(device, problem_, Operand::d_k, sample.keys),
+                                                               Exact(device, problem_, Operand::d_v, sample.keys)});
   for (const GradientRounding rounding : {GradientRounding::none, GradientRounding::kernels}) {
-    bench_->backward_reference(p).launch(p, inputs, sample, rounding, statistics,
-                                         {.dq_exact = static_cast<double*>(d_q.data()),
-                                          .dk_exact = static_cast<double*>(d_k.data()),
-                                          .dv_exact = static_cast<double*>(d_v.data())});
-    bench_->wait();
-    const bool rounded = rounding == GradientRounding::kernels;
-    (rounded ? g.d_q.kernels : g.d_q.exact) = exact_rows(d_q);
-    (rounded ? g.d_k.kernels : g.d_k.exact) = exact_rows(d_k);
-    (rounded ? g.d_v.kernels : g.d_v.exact) = exact_rows(d_v);
+    const auto to = [&](const Exact& e) {
+      return static_cast<double*>((rounding == GradientRounding::none ? e.exact : e.kernels).data());
+    };
+    bench_->backward_reference(problem_).launch(problem_, inputs, sample, rounding, statistics,
+                                                {.dq_exact = to(d_q), .dk_exact = to(d_k), .dv_exact = to(d_v)});
   }
-  return exact;
 }
 
 void BackwardCase::poison() {
@@ -189,37 +183,41 @@ void BackwardCase::launch(const Plan& plan) {
   plan.launch(a);
 }
 
-// Row by row: a gradient of full size may be larger than what the host has to spare, and few of its rows are looked at.
-std::vector<double> BackwardCase::written_rows(Operand operand, const runtime::RowSample& sample) const {
-  const runtime::TensorShape s = runtime::shape_of(problem_, operand);
-  const Strides strides = runtime::default_strides(problem_, operand);
-  const std::int64_t rows = runtime::rows_of(runtime::to_string(operand), s.rows, sample);
-  const auto* const memory = static_cast<const std::uint16_t*>(data(operand));
-  std::vector<std::uint16_t> row(static_cast<std::size_t>(s.head_dim));
-  std::vector<double> values;
-  values.reserve(static_cast<std::size_t>(s.batch * s.heads * rows) * row.size());
-  for (std::int64_t batch = 0; batch < s.batch; ++batch)
-    for (std::int64_t head = 0; head < s.heads; ++head)
-      for (std::int64_t i = 0; i < rows; ++i) {
-        const std::int64_t at =
-            batch * strides.batch + head * strides.head + (sample.first + i * sample.step) * strides.row;
-        bench_->device().copy_to_host(row.data(), memory + at, 2 * row.size());
-        for (const std::uint16_t bits : row)
-          values.push_back(static_cast<double>(runtime::to_float(problem_.dtype, bits)));
-      }
-  return values;
+void BackwardCase::compare(const Exact& e) {
+  const Strides strides = runtime::default_strides(problem_, e.operand);
+  CompareGradientParams p;
+  p.got = data(e.operand);
+  p.exact = static_cast<const double*>(e.exact.data());
+  p.kernels = static_cast<const double*>(e.kernels.data());
+  p.result = static_cast<GradientRow*>(e.result.data());
+  p.batch = strides.batch;
+  p.head = strides.head;
+  p.row = strides.row;
+  p.heads = runtime::shape_of(problem_, e.operand).heads;
+  p.rows = static_cast<std::int32_t>(e.rows);
+  p.columns = e.columns;
+  p.row_first = static_cast<std::int32_t>(e.sample.first);
+  p.row_step = static_cast<std::int32_t>(e.sample.step);
+  p.alone = static_cast<std::int32_t>(e.operand == Operand::d_q ? lonely_queries(problem_) : lonely_keys(problem_));
+  p.fp16 = problem_.dtype == DType::fp16;
+  bench_->helpers().compare_gradient(p, static_cast<std::uint64_t>(e.pairs), bench_->stream());
+}
+
+GradientSums BackwardCase::sums_of(const Exact& e) const {
+  GradientSums sums{.name = name_of(e.operand), .columns = e.columns};
+  sums.rows.resize(e.result.size() / sizeof(GradientRow));
+  if (!sums.rows.empty()) bench_->device().copy_to_host(sums.rows.data(), e.result.data(), e.result.size());
+  return sums;
 }
 
 CaseResult BackwardCase::compare() {
+  for (const auto& gradients : exact_)
+    for (const Exact& exact : gradients) compare(exact);
   bench_->wait();
   CaseResult all;
   all.accuracy.op = Op::backward;
-  for (Exact& exact : exact_) {
-    GradientCase& g = exact.gradients;
-    g.d_q.got = written_rows(Operand::d_q, exact.sample.queries);
-    g.d_k.got = written_rows(Operand::d_k, exact.sample.keys);
-    g.d_v.got = written_rows(Operand::d_v, exact.sample.keys);
-    const CaseResult result = judge(g, bounds_);
+  for (const auto& [d_q, d_k, d_v] : exact_) {
+    const CaseResult result = judge(GradientCaseSums{sums_of(d_q), sums_of(d_k), sums_of(d_v)}, bounds_);
     all.accuracy = worse_of(all.accuracy, result.accuracy);
     all.share_of_bounds = std::max(all.share_of_bounds, result.share_of_bounds);
     if (!all.wrong) all.wrong = result.wrong;
@@ -250,6 +248,11 @@ std::optional<std::string> BackwardCase::damage() {
   return {};
 }
 
-std::uint64_t BackwardCase::bytes() const { return bytes_of(problem_) + d_lse_.size(); }
+std::uint64_t BackwardCase::bytes() const {
+  std::uint64_t all = bytes_of(problem_) + d_lse_.size();
+  for (const auto& gradients : exact_)
+    for (const Exact& exact : gradients) all += exact.bytes();
+  return all;
+}
 
 }  // namespace attune::tuner

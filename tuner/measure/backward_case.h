@@ -24,10 +24,17 @@ class BackwardCase final : public MeasuredCase {
   std::uint64_t bytes() const override;
 
  private:
-  /// Rows of one sample, and what their gradients must be, but for what a kernel wrote.
+  /// Rows of one gradient that are compared, and what they must be, on the device.
   struct Exact {
-    runtime::GradientSample sample;
-    GradientCase gradients;
+    Exact(runtime::Device& device, const Problem& problem, runtime::Operand operand, const runtime::RowSample& sample);
+
+    runtime::Operand operand;
+    runtime::RowSample sample;
+    std::int64_t rows = 0, pairs = 0;  ///< of each head; batch * heads
+    int columns = 0;
+    runtime::DeviceBuffer exact, kernels, result;
+
+    std::uint64_t bytes() const { return exact.size() + kernels.size() + result.size(); }
   };
 
   void* data(runtime::Operand operand) const { return tensors_[static_cast<std::size_t>(operand)].data(); }
@@ -36,10 +43,9 @@ class BackwardCase final : public MeasuredCase {
   void attend();
   void imitate_attention(std::uint64_t seed);
   void fill_d_lse();
-  Exact exact_of(const runtime::GradientSample& sample, runtime::GradientStatistics statistics);
-  /// Gradient rows of a sample as the kernel wrote them.
-  std::vector<double> written_rows(runtime::Operand operand, const runtime::RowSample& sample) const;
-  std::vector<double> exact_rows(const runtime::DeviceBuffer& values) const;
+  void add_exact(const runtime::GradientSample& sample, runtime::GradientStatistics statistics);
+  void compare(const Exact& exact);
+  GradientSums sums_of(const Exact& exact) const;
   /// Adds up poisoned halves of the gradients, or of the guards behind them.
   std::uint64_t poisoned(bool guards);
 
@@ -48,7 +54,7 @@ class BackwardCase final : public MeasuredCase {
   GradientBounds bounds_;
   std::array<runtime::DeviceBuffer, runtime::kOperands> tensors_;
   runtime::DeviceBuffer lse_, d_lse_, found_;
-  std::vector<Exact> exact_;
+  std::vector<std::array<Exact, 3>> exact_;  // dQ, dK and dV of each sample
 };
 
 }  // namespace attune::tuner

@@ -19,10 +19,11 @@
 #include "runtime/reference.h"
 #include "tuner/measure/accuracy.h"
 #include "tuner/measure/gate_cases.h"
+#include "tuner/measure/helpers.h"
 
 namespace attune::tuner {
 
-/// Rows of one gradient, one behind the other.
+/// Rows of one gradient, one behind the other, where the host has them.
 struct GradientRows {
   const char* name = "";  ///< "dQ"
   DType dtype = DType::bf16;
@@ -33,9 +34,20 @@ struct GradientRows {
   std::vector<bool> alone = {};      ///< by row: it sees nothing, or nothing sees it, so that it must be exactly 0
 };
 
-/// GradientRows::alone of dQ, and of dK and dV, for sampled rows of every head.
-std::vector<bool> lonely_queries(const Problem& problem, const runtime::RowSample& sample);
-std::vector<bool> lonely_keys(const Problem& problem, const runtime::RowSample& sample);
+/// Queries that see no key are the first so many, keys that no query sees are all or none.
+std::int64_t lonely_queries(const Problem& problem);
+std::int64_t lonely_keys(const Problem& problem);
+/// GradientRows::alone of dQ, and of dK and dV, for sampled rows of every head, from these.
+std::vector<bool> alone_of_queries(const Problem& problem, const runtime::RowSample& sample);
+std::vector<bool> alone_of_keys(const Problem& problem, const runtime::RowSample& sample);
+
+/// The same rows by their sums alone, as the device computes them.
+struct GradientSums {
+  const char* name = "";
+  int columns = 0;
+  std::vector<GradientRow> rows = {};
+};
+GradientSums sums_of(const GradientRows& rows);
 
 struct GradientBound {
   double score = 0;      ///< score_error(): relative error of a weight
@@ -48,16 +60,20 @@ struct GradientError {
   double share = 0;                  ///< largest share of a bound that is used up
   std::optional<std::string> wrong;  ///< what is beyond its bound, with figures
 };
-GradientError compare(const GradientRows& rows, const GradientBound& bound);
+GradientError compare(const GradientSums& sums, const GradientBound& bound);
 
 /// dQ, dK and dV of one case.
 struct GradientCase {
   GradientRows d_q, d_k, d_v;
 };
+struct GradientCaseSums {
+  GradientSums d_q, d_k, d_v;
+};
 struct GradientBounds {
   GradientBound d_q, d_k, d_v;
 };
 GradientBounds gradient_bounds(const Problem& problem, const Scores& scores);
+CaseResult judge(const GradientCaseSums& gradients, const GradientBounds& bounds);
 CaseResult judge(const GradientCase& gradients, const GradientBounds& bounds);
 
 }  // namespace attune::tuner

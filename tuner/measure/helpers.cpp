@@ -25,6 +25,7 @@ Helpers::Helpers(std::shared_ptr<runtime::Device> device, std::string_view cubin
   fill_ = module_->function("attune_fill_normal", 0);
   count_ = module_->function("attune_count_halves", 0);
   compare_ = module_->function("attune_compare_rows", 0);
+  compare_gradient_ = module_->function("attune_compare_gradient", 0);
   spin_ = module_->function("attune_spin", 0);
   probe_ = module_->function("attune_clock_probe", 0);
 }
@@ -55,13 +56,22 @@ void Helpers::count_poison(const void* words, std::uint64_t word_count, PoisonUn
   launch(count_, blocks_for(word_count), kThreads, arguments, stream);
 }
 
-void Helpers::compare_rows(const CompareParams& params, std::uint64_t pairs, runtime::Stream stream) {
+template <typename Params>
+void Helpers::compare(runtime::Function function, const Params& params, std::uint64_t pairs, runtime::Stream stream) {
   const std::uint64_t blocks = pairs * static_cast<std::uint64_t>(params.rows);
   if (blocks == 0) return;
   if (blocks > INT32_MAX) fail(ErrorCode::unsupported, "compare: {} rows at once (allowed: below 2^31)", blocks);
-  CompareParams copy = params;
+  Params copy = params;
   void* arguments[] = {&copy};
-  launch(compare_, blocks, kCompareThreads, arguments, stream);
+  launch(function, blocks, kCompareThreads, arguments, stream);
+}
+
+void Helpers::compare_rows(const CompareParams& params, std::uint64_t pairs, runtime::Stream stream) {
+  compare(compare_, params, pairs, stream);
+}
+
+void Helpers::compare_gradient(const CompareGradientParams& params, std::uint64_t pairs, runtime::Stream stream) {
+  compare(compare_gradient_, params, pairs, stream);
 }
 
 void Helpers::spin(double seconds, runtime::Stream stream) {

@@ -129,6 +129,45 @@ extern "C" __global__ void attune_compare_rows(const CompareParams p) {
   }
 }
 
+struct CompareGradientParams {
+  const u16* got;
+  const double* exact;    // [batch, heads, rows, columns]: nothing rounded
+  const double* kernels;  // likewise: rounded as no kernel can help, the result not yet
+  double* result;         // [batch, heads, rows, 3]
+  long long batch_stride, head_stride, row_stride;
+  int heads, rows, columns, row_first, row_step, alone, fp16, unused;
+};
+static_assert(sizeof(CompareGradientParams) == 88, "the host passes 88 bytes");
+
+// One block a row of a gradient: sums of squares of its error, of the exact row, and of the usual error. Rows below
+// `alone` see nothing, or nothing sees them, and must be exactly 0.
+extern "C" __global__ void attune_compare_gradient(const CompareGradientParams p) {
+  __shared__ double scratch[kCompareThreads];
+  const int row_index = blockIdx.x % p.rows;
+  const int pair = blockIdx.x / p.rows;  // batch * heads + head
+  const int row = p.row_first + row_index * p.row_step;
+  const u16* got = p.got + (pair / p.heads) * p.batch_stride + (pair % p.heads) * p.head_stride + row * p.row_stride;
+  const u64 at = static_cast<u64>(blockIdx.x) * p.columns;
+  double squares = 0, exact_squares = 0, usual_squares = 0;
+  for (int d = threadIdx.x; d < p.columns; d += kCompareThreads) {
+    const double exact = p.exact[at + d], value = widened(got[d], p.fp16);
+    const double error = row < p.alone ? (value == 0 ? 0 : 1e300) : difference(value, exact);
+    const double usual = widened(rounded(static_cast<float>(p.kernels[at + d]), p.fp16), p.fp16) - exact;
+    squares += error < 1e150 ? error * error : 1e300;
+    exact_squares += exact * exact;
+    usual_squares += usual * usual;
+  }
+  squares = reduce_block(squares, scratch, Plus{});
+  exact_squares = reduce_block(exact_squares, scratch, Plus{});
+  usual_squares = reduce_block(usual_squares, scratch, Plus{});
+  if (threadIdx.x == 0) {
+    double* result = p.result + static_cast<u64>(blockIdx.x) * 3;
+    result[0] = squares;
+    result[1] = exact_squares;
+    result[2] = usual_squares;
+  }
+}
+
 __device__ u64 nanoseconds() {
   u64 time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));

@@ -42,6 +42,23 @@ struct CompareParams {
 };
 static_assert(sizeof(CompareParams) == 96 && sizeof(RowError) == 32);
 
+/// Sums of squares over one row of a gradient; an error of 1e300 and more stands for "not a number", "not written" and
+/// "must be exactly 0".
+struct GradientRow {
+  double error = 0, exact = 0, usual = 0;
+};
+
+/// What attune_compare_gradient takes; strides in elements.
+struct CompareGradientParams {
+  const void* got = nullptr;
+  const double* exact = nullptr;
+  const double* kernels = nullptr;
+  GradientRow* result = nullptr;
+  std::int64_t batch = 0, head = 0, row = 0;
+  std::int32_t heads = 0, rows = 0, columns = 0, row_first = 0, row_step = 1, alone = 0, fp16 = 0, unused = 0;
+};
+static_assert(sizeof(CompareGradientParams) == 88 && sizeof(GradientRow) == 24);
+
 /// Values for the first element of every row, instead of a random one.
 struct Leading {
   std::int32_t row_length = 1;
@@ -66,17 +83,20 @@ class Helpers {
                     runtime::Stream stream);
   /// `pairs`: batch * heads.
   void compare_rows(const CompareParams& params, std::uint64_t pairs, runtime::Stream stream);
+  void compare_gradient(const CompareGradientParams& params, std::uint64_t pairs, runtime::Stream stream);
   void spin(double seconds, runtime::Stream stream);
   /// Writes the SM clock in GHz to device memory.
   void clock_probe(double* ghz, runtime::Stream stream);
 
  private:
+  template <typename Params>
+  void compare(runtime::Function function, const Params& params, std::uint64_t pairs, runtime::Stream stream);
   void launch(runtime::Function function, std::uint64_t blocks, unsigned threads, void** arguments,
               runtime::Stream stream);
 
   std::shared_ptr<runtime::Device> device_;
   std::unique_ptr<runtime::Module> module_;
-  runtime::Function fill_, count_, compare_, spin_, probe_;
+  runtime::Function fill_, count_, compare_, compare_gradient_, spin_, probe_;
 };
 
 }  // namespace attune::tuner
