@@ -7,10 +7,18 @@
 #include "runtime/reference_backward.h"
 #include "tests/gpu/support.h"
 #include "tuner/measure/gradient_accuracy.h"
+#include "tuner/measure/workbench.h"
 
 namespace attune::gpu {
 
 using runtime::Operand;
+
+/// Compiles them, so that they are there when Backward needs them.
+inline void build_references(const Problem& problem) {
+  const Arch arch = runtime::arch_of(device()->properties());
+  builder().build(codegen::specialise(arch, problem, {.family = codegen::Family::reference_backward}));
+  builder().build(codegen::specialise(arch, tuner::forward_of(problem), {.family = codegen::Family::reference}));
+}
 
 /// Elements that no tensor owns (gaps of the strides, a guard band at the end) hold NaN: who reads them is found out,
 /// and who writes them too. O and LSE come from the forward reference.
@@ -186,9 +194,7 @@ class Backward {
   }
 
   void attend() {
-    Problem forward = problem_;
-    forward.op = Op::forward;
-    forward.deterministic = false;
+    const Problem forward = tuner::forward_of(problem_);
     const BackwardArgs a = inputs();
     const runtime::Reference reference(device(), builder(), forward);
     reference.launch(forward,

@@ -15,11 +15,21 @@ Plan plan_of(const Problem& problem, const std::string& config = "") {
   return shared_runtime().plan(problem, options);
 }
 
-void check_case(const BackwardCase& c, unsigned seed = 1) {
-  CAPTURE(c.problem);
-  const Problem problem = c.parsed();
-  Backward backward(problem, {.seed = seed, .gaps = c.gaps, .d_lse = c.d_lse});
-  check_right(plan_of(problem, c.config), backward);
+void check_cases(const std::vector<BackwardCase>& cases) {
+  std::vector<std::optional<Plan>> plans(cases.size());
+  in_parallel(cases.size(), [&](std::size_t i) {
+    const Problem problem = cases[i].parsed();
+    build_references(problem);
+    plans[i] = plan_of(problem, cases[i].config);
+  });
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const BackwardCase& c = cases[i];
+    CAPTURE(c.problem);
+    const Problem problem = c.parsed();
+    if (!plans[i]) plans[i] = plan_of(problem, c.config);  // says why not
+    Backward backward(problem, {.gaps = c.gaps, .d_lse = c.d_lse});
+    check_right(*plans[i], backward);
+  }
 }
 
 std::string refusal(const Plan& plan, const BackwardArgs& args) {
@@ -39,12 +49,11 @@ std::array<std::vector<std::uint16_t>, 3> bits_of(const Backward& a) {
   return {a.bits(Operand::d_q), a.bits(Operand::d_k), a.bits(Operand::d_v)};
 }
 
-TEST_CASE("backward: the small cases of the emulator") {
-  for (const BackwardCase& c : tests::small_backward_cases()) check_case(c);
-}
+TEST_CASE("backward: the small cases of the emulator") { check_cases(tests::small_backward_cases()); }
 
 TEST_CASE("backward: every class of head dims, dtype and mask, with lengths that fit nothing") {
   int number = 0;
+  std::vector<BackwardCase> cases;
   for (const char* dims : {"8", "16", "40", "64", "72", "80", "96", "112", "128", "136", "160", "192", "200", "256",
                            "192,head_dim_v=128", "64,head_dim_v=128", "128,head_dim_v=40"}) {
     for (const char* dtype : {"bf16", "fp16"}) {
@@ -53,15 +62,16 @@ TEST_CASE("backward: every class of head dims, dtype and mask, with lengths that
                                       "seqlen_q=513,seqlen_k=512", "seqlen_q=777,seqlen_k=200", "seqlen_q=256"};
         const char* const lengths = kLengths[static_cast<std::size_t>(number) % kLengths.size()];
         const int heads_kv = 1 + number % 3, group = 1 + number % 4;
-        check_case({"head_dim=" + std::string(dims) + ",dtype=" + dtype + ",causal=" + (causal ? "1" : "0") + "," +
-                        lengths + ",batch=" + std::to_string(1 + number % 2) +
-                        ",heads=" + std::to_string(heads_kv * group) + ",heads_kv=" + std::to_string(heads_kv) +
-                        ",layout=" + (number % 2 == 0 ? "bshd" : "bhsd"),
-                    "", number % 3 == 0, number % 4 == 1});
+        cases.push_back({"head_dim=" + std::string(dims) + ",dtype=" + dtype + ",causal=" + (causal ? "1" : "0") + "," +
+                             lengths + ",batch=" + std::to_string(1 + number % 2) +
+                             ",heads=" + std::to_string(heads_kv * group) + ",heads_kv=" + std::to_string(heads_kv) +
+                             ",layout=" + (number % 2 == 0 ? "bshd" : "bhsd"),
+                         "", number % 3 == 0, number % 4 == 1});
         ++number;
       }
     }
   }
+  check_cases(cases);
 }
 
 TEST_CASE("backward: long sequences, sampled rows") {
@@ -91,17 +101,25 @@ TEST_CASE("backward: configs of the space") {
     const Problem problem = parse_problem(std::string("op=backward,") + text);
     const std::vector<codegen::Config> all = codegen::candidates(arch, problem);
     REQUIRE(!all.empty());
-    Backward backward(problem);
-    int ran = 0;
-    for (std::size_t i = 0; i < std::min(kConfigs, all.size()); ++i) {
-      const codegen::Config& config = all[i * all.size() / std::min(kConfigs, all.size())];
+    const std::size_t count = std::min(kConfigs, all.size());
+    std::vector<std::string> errors(count);
+    std::vector<std::optional<Plan>> plans(count);
+    in_parallel(count, [&](std::size_t i) {
       try {
-        check_right(shared_runtime().plan(problem, {.config = codegen::to_string(config)}), backward);
-        ++ran;
+        plans[i] = shared_runtime().plan(problem, {.config = codegen::to_string(all[i * all.size() / count])});
       } catch (const Error& error) {
         // A build that spills is rejected, which is what candidates are for.
-        CHECK_MESSAGE(error.code() == ErrorCode::compile_failed, error.what());
+        if (error.code() != ErrorCode::compile_failed) errors[i] = error.what();
       }
+    });
+    Backward backward(problem);
+    int ran = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      CHECK(errors[i] == "");
+      if (!plans[i]) continue;
+      CAPTURE(codegen::to_string(all[i * all.size() / count]));
+      check_right(*plans[i], backward);
+      ++ran;
     }
     CHECK(ran >= 4);
   }

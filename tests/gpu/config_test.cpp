@@ -1,7 +1,5 @@
 // Configs across the search space, not the heuristic's alone: whatever the tuner may crown must be right.
-#include <atomic>
 #include <set>
-#include <thread>
 
 #include "codegen/space.h"
 #include "runtime/plan_state.h"
@@ -36,21 +34,7 @@ void check_configs(const Problem& problem, std::size_t count) {
   const Arch arch = runtime::arch_of(device()->properties());
   const std::vector<codegen::Config> configs = spread(arch, problem, count);
   REQUIRE(!configs.empty());
-  {
-    std::atomic<std::size_t> next{0};
-    std::vector<std::jthread> threads;
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-      threads.emplace_back([&] {
-        for (std::size_t at = next++; at < configs.size(); at = next++) {
-          try {
-            builder().build(codegen::specialise(arch, problem, configs[at]));
-          } catch (const Error&) {
-            // Met again below.
-          }
-        }
-      });
-    }
-  }
+  in_parallel(configs.size(), [&](std::size_t i) { builder().build(codegen::specialise(arch, problem, configs[i])); });
   // The second one makes speculation fail, so that the exact path runs.
   Attention usual(problem), wide(problem, {.q_scale = 20});
   const auto context = std::make_shared<runtime::PlanContext>(device());

@@ -4,11 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -17,6 +19,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <attune/attune.h>
@@ -37,6 +40,23 @@ inline std::shared_ptr<runtime::Device> device() {
 inline runtime::Builder& builder() {
   static runtime::Builder* const instance = new runtime::Builder(cache::Store::memory_only());
   return *instance;
+}
+
+/// Calls run(i) for every i < count on as many threads as there are cores. Kernels compile so, before they are used one
+/// by one; an Error is left to whoever asks for the kernel again.
+inline void in_parallel(std::size_t count, const std::function<void(std::size_t)>& run) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::jthread> threads;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t at = next++; at < count; at = next++) {
+        try {
+          run(at);
+        } catch (const Error&) {
+        }
+      }
+    });
+  }
 }
 
 inline RuntimeOptions quiet_options() {
