@@ -17,6 +17,7 @@ struct Graph {
 
   template <typename Body>
   Graph(runtime::Stream stream, const Body& body) {
+    device()->make_current();  // launches leave the caller's context as it was, which may be none
     const runtime::Driver& d = runtime::Driver::get();
     d.check(d.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
     body();
