@@ -8,7 +8,7 @@ TOKENS = 16384  # batch * length
 WIDTH = 2048  # heads * head dim
 
 
-def fa3(dtypes=("bf16",), head_dims=HEAD_DIMS, causal=(False, True), lengths=LENGTHS):
+def fa3(dtypes=("bf16",), head_dims=HEAD_DIMS, causal=(False, True), lengths=LENGTHS, op="forward"):
     """That of FlashAttention-3's paper: B * S = 16384 and H * D = 2048."""
     for dtype in dtypes:
         for head_dim in head_dims:
@@ -21,4 +21,5 @@ def fa3(dtypes=("bf16",), head_dims=HEAD_DIMS, causal=(False, True), lengths=LEN
                         causal=mask,
                         batch=max(1, TOKENS // length),
                         seqlen_q=length,
+                        op=op,
                     )

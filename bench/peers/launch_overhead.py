@@ -45,7 +45,11 @@ def arguments():
     )
     small = "batch=1,seqlen_q=128,heads=4,head_dim=128"
     parser.add_argument(
-        "--problem", type=options.problem, default=small, metavar="TEXT", help=f"(default: {small})"
+        "--problem",
+        type=options.problem("forward"),
+        default=small,
+        metavar="TEXT",
+        help=f"(default: {small})",
     )
     parser.add_argument("--repeats", type=int, default=9)
     plans.add_arguments(parser)
@@ -69,7 +73,8 @@ def main():
             times = nanoseconds(call, args.repeats)
         print(f"{name:40} median {statistics.median(times):8.0f} ns   least {min(times):8.0f} ns")
 
-    for (_, config), plan in plans.create(runtime, [p], plans.config_names(args), args).items():
+    made = plans.create(runtime, [(p, config) for config in plans.config_names(args)], args)
+    for (_, config), plan in made.items():
         if isinstance(plan, Exception):
             sys.exit(str(plan))
         stream = torch.cuda.current_stream().cuda_stream

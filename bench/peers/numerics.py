@@ -292,7 +292,7 @@ def main():
     listed = chosen_cases(args)
     runtime = plans.open_runtime(args)
     names = plans.config_names(args)
-    made = plans.create(runtime, [case.problem for case in listed], names, args)
+    made = plans.create(runtime, ((case.problem, name) for name in names for case in listed), args)
     print(f"{len(made)} plans in {time.monotonic() - begin:.0f} s", file=sys.stderr)
     peer = Peer(args.peer)
     done = run_cases(listed, made, names, peer, begin + args.budget)

@@ -21,21 +21,48 @@ def words_of(*allowed):
     return words
 
 
-def problem(text):
-    try:
-        found = problems.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if found.op != "forward":
-        raise argparse.ArgumentTypeError(f"op: '{found.op}' (allowed here: forward)")
-    return found
+def problem(op):
+    """The type of a problem of this op, which its text may leave out."""
+
+    def parsed(text):
+        try:
+            found = problems.parse(text, op)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if found.op != op:
+            raise argparse.ArgumentTypeError(f"op: '{found.op}' (allowed here: {op})")
+        return found
+
+    return parsed
 
 
-def problem_file(path):
-    """Problems, one a line; empty lines and what follows a # are skipped."""
+def problem_file(op):
+    """The type of a file of such problems, one a line."""
+    parsed = problem(op)
+    return lambda path: [parsed(line) for _, line in _lines(path)]
+
+
+def pair_file(op):
+    """The type of a file of pairs "problem | config", one a line."""
+    parsed = problem(op)
+
+    def pairs(path):
+        found = []
+        for number, line in _lines(path):
+            text, bar, config = (part.strip() for part in line.partition("|"))
+            if not (text and config):
+                raise argparse.ArgumentTypeError(f"{path}:{number}: '{line}' is not PROBLEM | CONFIG")
+            found.append((parsed(text), config))
+        return found
+
+    return pairs
+
+
+def _lines(path):
+    """Number and text of each line; empty lines and what follows a # are skipped."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.partition("#")[0].strip() for line in file]
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return [problem(line) for line in lines if line]
+    return [(number, line) for number, line in enumerate(lines, 1) if line]

@@ -3,36 +3,82 @@
 import csv
 import pathlib
 
+import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-FA3_TABLE = pathlib.Path(__file__).resolve().with_name("fa3_over_cudnn_h200.csv")
+import grid
+import timing
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+FA3_TABLES = {
+    "forward": _FOLDER / "fa3_over_cudnn_h200.csv",
+    "backward": _FOLDER / "fa3_over_cudnn_backward_h200.csv",
+}
 
 
-class Peer:
-    """PyTorch's attention: cuDNN's, or FlashAttention-2 where cuDNN's causal mask is another one."""
+def _is_masked(problem):
+    """One query a sequence sees every key."""
+    return problem.causal and problem.seqlen_q > 1
+
+
+def name_of(problem):
+    """Of the peer for a problem: cudnn, or fa2 where cuDNN's causal mask is another one. PyTorch's is_causal aligns to
+    the top left, which is right for equal lengths only."""
+    return "fa2" if _is_masked(problem) and problem.seqlen_q != problem.seqlen_k else "cudnn"
+
+
+class ForwardPeer:
+    """PyTorch's attention by name_of()'s kernel."""
+
+    host_ms = timing.HOST_MS
 
     def __init__(self, problem, tensors):
         self._q, self._k, self._v = (tensors[name].transpose(1, 2) for name in "qkv")
         self._options = {"enable_gqa": problem.heads != problem.heads_kv}
-        # One query a sequence sees every key. Otherwise is_causal aligns to the top left: right for equal
-        # lengths.
-        causal = problem.causal and problem.seqlen_q > 1
-        if causal and problem.seqlen_q != problem.seqlen_k:
+        if name_of(problem) == "fa2":
             from torch.nn.attention.bias import causal_lower_right  # takes seconds, and few runs need it
 
-            self.name, self._backend = "fa2", SDPBackend.FLASH_ATTENTION
+            self._backend = SDPBackend.FLASH_ATTENTION
             self._options["attn_mask"] = causal_lower_right(problem.seqlen_q, problem.seqlen_k)
         else:
-            self.name, self._backend = "cudnn", SDPBackend.CUDNN_ATTENTION
-            self._options["is_causal"] = causal
+            self._backend = SDPBackend.CUDNN_ATTENTION
+            self._options["is_causal"] = _is_masked(problem)
 
     def context(self):
         """What the calls must stand in; entered once for many calls, since it costs host time."""
         return sdpa_kernel(self._backend)
 
     def __call__(self):
+        return self._attention()
+
+    def outputs(self):
+        """Dictionary of what a call gives, [batch, row, head, dim]."""
+        with self.context():
+            return {"o": self().transpose(1, 2)}
+
+    def _attention(self):
         return F.scaled_dot_product_attention(self._q, self._k, self._v, **self._options)
+
+
+class BackwardPeer(ForwardPeer):
+    """Its backward pass, by autograd. The forward pass behind it, with O and LSE of its own, runs once."""
+
+    host_ms = 3 * timing.HOST_MS  # the engine runs it in a thread of its own
+
+    def __init__(self, problem, tensors):
+        super().__init__(problem, tensors)
+        self._q, self._k, self._v = (x.detach().requires_grad_() for x in (self._q, self._k, self._v))
+        self._d_o = tensors["d_o"].transpose(1, 2)
+        with self.context():
+            self._o = self._attention()
+
+    def __call__(self):
+        return torch.autograd.grad(self._o, (self._q, self._k, self._v), self._d_o, retain_graph=True)
+
+    def outputs(self):
+        with self.context():
+            return {name: x.transpose(1, 2) for name, x in zip(("d_q", "d_k", "d_v"), self())}
 
 
 def reason(error):
@@ -41,9 +87,9 @@ def reason(error):
 
 
 class Fa3Table:
-    """What FlashAttention-3 reached on one H200, for the shapes that were measured there."""
+    """What FlashAttention-3 reached on one H200, for the shapes that were measured there: one of FA3_TABLES."""
 
-    def __init__(self, path=FA3_TABLE):
+    def __init__(self, path):
         with open(path, encoding="utf-8", newline="") as file:
             lines = [line for line in file if not line.startswith("#")]
         self._rows = {
@@ -61,9 +107,9 @@ class Fa3Table:
 
     def _number(self, p, column):
         measured = (
-            p.batch * p.seqlen_q == 16384
+            p.batch * p.seqlen_q == grid.TOKENS
             and p.seqlen_q == p.seqlen_k
-            and p.heads * p.head_dim == 2048
+            and p.heads * p.head_dim == grid.WIDTH
             and p.heads == p.heads_kv
             and p.head_dim == p.head_dim_v
             and p.layout == "bshd"

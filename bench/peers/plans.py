@@ -81,24 +81,37 @@ def config_names(args):
     return list(dict.fromkeys(args.config or [POLICY]))
 
 
-def create(runtime, problems, configs, args):
-    """Dictionary (problem, config name) -> Plan, or the AttuneError that refused it.
+def create(runtime, requests, args):
+    """Dictionary of the requests (problem, config name) -> Plan, or the AttuneError that refused it.
 
     Kernels are compiled in parallel; tuning is not, since it measures.
     """
 
     def one(request):
         problem, config = request
+        if config != POLICY:
+            return runtime.plan_with_config(problem, config)
+        return runtime.plan(problem, on_miss=args.on_miss, tune_seconds=args.tune_seconds)
+
+    requests = list(requests)
+    tunes = args.on_miss in ("tune", "background") and any(config == POLICY for _, config in requests)
+    return _all(one, requests, 1 if tunes else os.cpu_count())
+
+
+def untuned(runtime, problems):
+    """Dictionary problem -> Plan, or the AttuneError that refused it, without tuning whatever --on-miss says."""
+    return _all(runtime.plan, problems, os.cpu_count())
+
+
+def _all(make, requests, workers):
+    def one(request):
         try:
-            if config != POLICY:
-                return runtime.plan_with_config(problem, config)
-            return runtime.plan(problem, on_miss=args.on_miss, tune_seconds=args.tune_seconds)
+            return make(request)
         except attune_ctypes.AttuneError as error:
             return error
 
-    requests = [(problem, config) for config in configs for problem in dict.fromkeys(problems)]
-    measures = args.on_miss in ("tune", "background") and POLICY in configs
-    with concurrent.futures.ThreadPoolExecutor(1 if measures else os.cpu_count()) as pool:
+    requests = list(dict.fromkeys(requests))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return dict(zip(requests, pool.map(one, requests)))
 
 

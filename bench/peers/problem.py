@@ -45,16 +45,17 @@ class Problem:
         return 2.0 * self.batch * self.heads * pairs * columns
 
 
-def parse(text):
-    """Inverse of str(problem): keys in any order, those left out take their defaults. Raises ValueError."""
+def parse(text, op="forward"):
+    """Inverse of str(problem): keys in any order, those left out take their defaults, and op this one. Raises
+    ValueError."""
     types = {f.name: f.type for f in dataclasses.fields(Problem)}
-    values = {}
+    values = {"op": op}
     for item in text.strip().split(","):
         key, equals, value = item.partition("=")
         if not equals or key not in types:
             raise ValueError(f"problem: '{item}' is not KEY=VALUE with a key among {', '.join(types)}")
         values[key] = value if types[key] is str else _parse_number(key, value, types[key])
-    if values.get("op", "forward") not in ("forward", "backward"):
+    if values["op"] not in ("forward", "backward"):
         raise ValueError(f"op: '{values['op']}' is unknown (allowed: forward, backward)")
     if values.get("dtype", "bf16") not in ("bf16", "fp16"):
         raise ValueError(f"dtype: '{values['dtype']}' is unknown (allowed: bf16, fp16)")

@@ -1,5 +1,5 @@
-"""Makes a page of a table of forward_grid.py: plots, summary, environment and all cells in one HTML file that needs
-nothing else.
+"""Makes a page of a table of forward_grid.py or backward_grid.py: plots, summary, environment and all cells in one HTML
+file that needs nothing else.
 
 The environment comes from the JSON file of the same name beside the table, if there is one, and from --about. Exit
 status: 0 good, 1 a file is no such table or cannot be written, 2 usage.
@@ -11,10 +11,10 @@ import pathlib
 import sys
 import xml.etree.ElementTree as ET
 
-import forward_figure
-import forward_results
-import forward_table
-from forward_table import TableError
+import grid_figure
+import grid_results
+import grid_table
+from grid_table import TableError
 
 SHOWN_FIRST = ("mode", "gpu", "driver", "date", "commit", "command")
 
@@ -34,8 +34,9 @@ svg { max-width: 100%; height: auto; }
 """
 
 NOTES = (
-    "TFLOP/s count 2 B H pairs (D + D_v) operations; pairs as the mask leaves them, half of them if the lengths "
-    "are equal. best is the faster peer; ratio is attune over best in each round, median over the rounds.",
+    "TFLOP/s count 2 B H pairs (D + D_v) operations, backward 2 B H pairs (3 D + 2 D_v); pairs as the mask leaves them, "
+    "half of them if the lengths are equal. best is the faster peer; ratio is attune over best in each round, median over "
+    "the rounds.",
     "cudnn_tflops: cuDNN through PyTorch, in the same process, in turn with attune. fa3_tflops: not measured in this "
     "run; in bursts cuDNN's speed here times the recorded ratio of the two, else a recorded speed.",
     "sm_mhz is the clock that a spin of known cycles saw right after attune's launches (the median of the rounds). "
@@ -61,7 +62,7 @@ def environment(table, given):
             raise TableError(f"{path}: environment: is no object")
         about = {"mode": document.get("mode"), **described}
     about |= given
-    if not str(about.get("sms") or forward_figure.SMS).isdecimal():
+    if not str(about.get("sms") or grid_figure.SMS).isdecimal():
         raise TableError(f"sms: '{about['sms']}' is not a whole number")
     return {key: about[key] for key in (*SHOWN_FIRST, *about) if about.get(key) not in (None, "")}
 
@@ -80,13 +81,14 @@ def page(rows, about):
     """The text of the HTML file, which is well-formed XML too."""
     html = ET.Element("html", {"lang": "en"})
     head = ET.SubElement(html, "head")
-    _add(head, "title", "attune: forward attention")
+    title = f"attune: {grid_table.subject(rows)}"
+    _add(head, "title", title)
     _add(head, "style", STYLE)
     body = ET.SubElement(html, "body")
-    _add(body, "h1", "attune: forward attention" + (f", {about['mode']}" if about.get("mode") else ""))
+    _add(body, "h1", title + (f", {about['mode']}" if about.get("mode") else ""))
     for text in summary_texts(rows):
         _add(body, "p", text, {"class": "summary"})
-    body.append(forward_figure.draw(rows, about))
+    body.append(grid_figure.draw(rows, about))
     _add(body, "h2", "Where and how")
     _about_table(body, about)
     for note in NOTES:
@@ -99,9 +101,9 @@ def page(rows, about):
 
 
 def summary_texts(rows):
-    what = forward_table.summary(rows)
+    what = grid_table.summary(rows)
     if not what.problems:
-        return [f"{len(forward_table.best_rows(rows))} problems were measured, none of them beside a peer."]
+        return [f"{len(grid_table.best_rows(rows))} problems were measured, none of them beside a peer."]
     texts = [
         f"{what.problems} problems. Geometric mean of the ratios to the best peer: {what.geomean:.4f}. "
         f"Worst: {what.worst.cells['ratio']} ({_name(what.worst)}). Below 1: {len(what.below_1)}."
@@ -130,18 +132,18 @@ def _about_table(parent, about):
 
 
 def _cells_table(parent, rows):
-    worst = forward_table.summary(rows).worst
+    worst = grid_table.summary(rows).worst
     table = _add(_add(parent, "div", attributes={"class": "scroll"}), "table", attributes={"class": "cells"})
     line = _add(_add(table, "thead"), "tr")
-    for column in ("", *forward_results.COLUMNS):
-        _add(line, "th", column, {"class": "text"} if column in forward_table.TEXTS else {})
+    for column in ("", *grid_results.COLUMNS):
+        _add(line, "th", column, {"class": "text"} if column in grid_table.TEXTS else {})
     body = _add(table, "tbody")
     for row in rows:
         marks = _marks(row, worst)
         line = _add(body, "tr", attributes={"class": " ".join(marks)} if marks else {})
         _add(line, "td", ", ".join(marks.values()), {"class": "text"})
         for column, text in row.cells.items():
-            kind = "config" if column == "config" else "text" if column in forward_table.TEXTS else ""
+            kind = "config" if column == "config" else "text" if column in grid_table.TEXTS else ""
             _add(line, "td", text, {"class": kind} if kind else {})
 
 
@@ -171,11 +173,11 @@ def markdown(rows):
         f"| {dtypes} | lengths | attune, TFLOP/s | ratio to the best peer | geometric mean |",
         "|---|---|---|---|---|",
     ]
-    for panel in forward_table.panels(rows):
+    for panel in grid_table.panels(rows):
         found = [row for _, row in panel.points]
         ratios = [row["ratio"] for row in found if row["ratio"] is not None]
         speeds = [row["attune_tflops"] for row in found]
-        mean = forward_results.geometric_mean(ratios)
+        mean = grid_results.geometric_mean(ratios)
         cells = [
             panel.title,
             _span(panel.points[0][0], panel.points[-1][0]),
@@ -196,13 +198,13 @@ def _span(first, last):
 
 def write(table, path, about=None):
     """The page of a table's file. Raises TableError, OSError."""
-    text = page(forward_table.read(table), environment(table, about or {}))
+    text = page(grid_table.read(table), environment(table, about or {}))
     pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def picture(rows, about):
     """The text of an SVG file."""
-    return ET.tostring(forward_figure.draw(rows, about), encoding="unicode") + "\n"
+    return ET.tostring(grid_figure.draw(rows, about), encoding="unicode") + "\n"
 
 
 def arguments():
@@ -229,7 +231,7 @@ def arguments():
 def main():
     args = arguments()
     try:
-        rows = forward_table.read(args.table)
+        rows = grid_table.read(args.table)
         about = environment(args.table, dict(args.about))
         if args.markdown:
             print(markdown(rows), end="")

@@ -12,7 +12,7 @@ SHORT_MS = (
     0.4  # below this the host may be slower than the kernel: a spin in front lets the launches queue up
 )
 SPIN_CYCLES_PER_MS = 2_000_000  # at 2 GHz, the most that the chip reaches
-HOST_MS_PER_LAUNCH = 0.1  # an ample guess for PyTorch's attention and two events
+HOST_MS = 0.1  # an ample guess of a launch's time on the host, with two events
 
 
 @dataclasses.dataclass
@@ -45,11 +45,11 @@ class ClockProbe:
         )
 
 
-def estimate_ms(call):
+def estimate_ms(call, host_ms=HOST_MS):
     """A first look at the time of one launch; the first call may build what it needs."""
     call()
     torch.cuda.synchronize()
-    spin(WARM_UPS + 1)
+    spin(WARM_UPS + 1, host_ms)
     call()
     start = _event()
     for _ in range(WARM_UPS):
@@ -59,13 +59,13 @@ def estimate_ms(call):
     return start.elapsed_time(end) / WARM_UPS
 
 
-def burst(call, estimate, rest_s, nvml):
+def burst(call, estimate, rest_s, nvml, host_ms=HOST_MS):
     """From a chip that rested: three launches to warm up, then the median of 6 to 30, each timed alone."""
     launches = min(30, max(6, round(30 / estimate)))
     time.sleep(rest_s)
     short = estimate < SHORT_MS
     if short:
-        spin(WARM_UPS + launches)
+        spin(WARM_UPS + launches, host_ms)
     spun = _event()
     for _ in range(WARM_UPS):
         call()
@@ -105,6 +105,6 @@ def _event():
     return event
 
 
-def spin(launches):
+def spin(launches, host_ms=HOST_MS):
     """Keeps the GPU busy while the host queues so many launches behind it."""
-    torch.cuda._sleep(int(SPIN_CYCLES_PER_MS * (0.4 + HOST_MS_PER_LAUNCH * launches)))
+    torch.cuda._sleep(int(SPIN_CYCLES_PER_MS * (0.4 + host_ms * launches)))

@@ -27,9 +27,9 @@ TABLES = sorted(p for p in RESULTS.glob("*-h200*.csv") if p.read_text(encoding="
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(SCRIPT.parent))
-import forward_figure  # noqa: E402
-import forward_results  # noqa: E402
-import forward_table  # noqa: E402
+import grid_figure  # noqa: E402
+import grid_results  # noqa: E402
+import grid_table  # noqa: E402
 import grid  # noqa: E402
 import report_html  # noqa: E402
 from problem import Problem  # noqa: E402
@@ -146,7 +146,7 @@ class Page(Folder):
         page = self.page(self.table(slow))
         marks = [line.findtext("td") for line in page.iter("tr") if line.get("class")]
         self.assertEqual(marks, ["worst, below 1", "below 1"])
-        red = [n for n in page.iter() if n.get("class") == "point" and n.get("fill") == forward_figure.BAD]
+        red = [n for n in page.iter() if n.get("class") == "point" and n.get("fill") == grid_figure.BAD]
         self.assertEqual([node.get("data-value") for node in red], ["0.9000", "0.9900"])
 
     def test_a_wrong_kernel_is_said_and_not_drawn(self):
@@ -160,6 +160,18 @@ class Page(Folder):
         self.assertIn("1 rows are WRONG", "".join(page.itertext()))
         self.assertIn("WRONG (error of O <1> & more): x", "".join(page.itertext()))
         self.assertEqual(points(page.find(f".//{SVG}svg")), expected_points(lines_of(TABLE)[1:]))
+
+    def test_both_operations_in_one_table(self):
+        def both(rows):
+            return rows + [row | {"op": "backward"} for row in rows[:6]]
+
+        table = self.table(both)
+        page = self.page(table)
+        texts = "".join(page.itertext())
+        self.assertIn("attune: forward and backward attention", texts)
+        self.assertIn("Forward and backward attention, TFLOP/s", texts)
+        self.assertIn("backward, D 64, no mask", texts)
+        self.assertEqual(points(page.find(f".//{SVG}svg")), expected_points(lines_of(table)))
 
     def test_attune_alone(self):
         def alone(rows):
@@ -180,15 +192,21 @@ class Page(Folder):
 
 
 class Written(Folder):
-    """A table as forward_grid.py writes it, from readings to the page."""
+    """A table as forward_grid.py and backward_grid.py write it, from readings to the page."""
 
     def test_round_trip(self):
-        problem = Problem(causal=True, batch=2, seqlen_q=1024)
+        for op, errors in (("forward", {"o": 1e-3, "lse": 1e-6}), ("backward", {"d_q": 1e-3, "d_q_row": 2e-3})):
+            with self.subTest(op):
+                self.round_trip(op, errors)
+
+    def round_trip(self, op, errors):
+        problem = Problem(op=op, causal=True, batch=2, seqlen_q=1024)
         cell = Thing(problem=problem, peer="peer", peer_name="cudnn", peer_refused=None, refused={})
         cell.failed = False
+        cell.peer_errors = errors | {"other": float("nan")}
         entry = Thing(cell=cell, name="plan", config="block_n=128", fault=None, contender="attune")
         entry.origin = "cache"
-        entry.errors = {"o": 1e-3, "lse": 1e-6}
+        entry.errors = errors
         wrong = Thing(cell=cell, name="block_n=64", config="block_n=64", fault="NaN", contender=None)
         wrong.origin, wrong.errors = "override", None
         cell.entries = [entry, wrong]
@@ -197,13 +215,18 @@ class Written(Folder):
             "burst": [{"attune": reading(ours), "peer": reading(theirs)} for ours, theirs in times]
         }
         fa3 = Thing(over_cudnn=lambda _: 1.1)
-        prefix = self.folder / "forward"
+        prefix = self.folder / op
         with contextlib.redirect_stdout(io.StringIO()):
-            forward_results.write(prefix, "burst", [cell], fa3, {"gpu": "NVIDIA H200", "command": "x"})
+            grid_results.write(prefix, "burst", [cell], fa3, {"gpu": "NVIDIA H200", "command": "x"})
         document = pathlib.Path(f"{prefix}_burst.json").read_text(encoding="utf-8")
-        self.assertIsNone(json.loads(document, parse_constant=self.fail)["problems"][0]["configs"][1]["errors"])
-        report_html.write(f"{prefix}_burst.csv", self.folder / "forward.html")
-        text = (self.folder / "forward.html").read_text(encoding="utf-8")
+        (details,) = json.loads(document, parse_constant=self.fail)["problems"]
+        self.assertEqual([entry["errors"] for entry in details["configs"]], [errors, None])
+        self.assertEqual(details["peer_errors"], errors | {"other": "nan"})
+        self.assertEqual([row["op"] for row in lines_of(f"{prefix}_burst.csv")], [op, op])
+        report_html.write(f"{prefix}_burst.csv", self.folder / "page.html")
+        text = (self.folder / "page.html").read_text(encoding="utf-8")
+        self.assertIn(f"<h1>attune: {op} attention, burst</h1>", text)
+        self.assertIn(f"{op.capitalize()} attention, TFLOP/s and ratio to the best peer, over the length", text)
         self.assertIn(f"ratio {0.6 / 0.5 / 1.1:.4f} ({0.6 / 0.6 / 1.1:.4f} to {0.6 / 0.4 / 1.1:.4f})", text)
         self.assertIn(f"attune {problem.flops / 0.5e9:.1f} TFLOP/s", text)
         self.assertIn("<td>NVIDIA H200</td>", text)
@@ -306,7 +329,7 @@ class Committed(unittest.TestCase):
         svg = ET.parse(PICTURE).getroot()
         self.assertEqual(points(svg), expected_points(lines_of(TABLE)))
         texts = "".join(svg.itertext())
-        for line in forward_figure.captions(forward_table.read(TABLE), {"sms": 132}):
+        for line in grid_figure.captions(grid_table.read(TABLE), {"sms": 132}):
             self.assertIn(line, texts)
         self.assertRegex(texts, r"NVIDIA H200, \d{4}-\d{2}-\d{2}, driver [\d.]+, commit [0-9a-f]{7}")
 
@@ -326,8 +349,8 @@ class Committed(unittest.TestCase):
         self.assertEqual(wanted, [[row[name] for name in names] for row in lines_of(TABLE)])
 
     def test_the_limit(self):
-        row = forward_table.read(TABLE)[0]
-        self.assertAlmostEqual(forward_figure.limit_tflops(row, 132), 132 * 4096 * row["sm_mhz"] * 1e6 / 1e12)
+        row = grid_table.read(TABLE)[0]
+        self.assertAlmostEqual(grid_figure.limit_tflops(row, 132), 132 * 4096 * row["sm_mhz"] * 1e6 / 1e12)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Draws a table of forward_grid.py as one SVG picture: speeds and ratios over the length, a pair of plots for each
-head dim and mask."""
+"""Draws a table of forward_grid.py or backward_grid.py as one SVG picture: speeds and ratios over the length, a pair of
+plots for each head dim and mask."""
 
 import math
 import xml.etree.ElementTree as ET
 
-import forward_table
+import grid_table
 
 FLOP_PER_CLOCK = 4096  # dense bf16 or fp16, of an SM
 SMS = 132  # of an H100 SXM or H200, where the environment says nothing
@@ -30,7 +30,7 @@ HEAD, LINE = 64, 16  # heights: of title and legend, of a line of text
 def draw(rows, about):
     """The <svg> element. `about` is the environment, of which the SMs count and GPU, driver, date and commit are
     named."""
-    found = forward_table.panels(rows)
+    found = grid_table.panels(rows)
     notes = captions(rows, about)
     lines = math.ceil(len(found) / COLUMNS)
     width = min(len(found), COLUMNS) * PANEL_WIDTH if found else PANEL_WIDTH
@@ -48,9 +48,10 @@ def draw(rows, about):
             "role": "img",
         },
     )
-    _node(svg, "title", "Forward attention: TFLOP/s and ratio to the best peer")
+    subject = grid_table.subject(rows).capitalize()
+    _node(svg, "title", f"{subject}: TFLOP/s and ratio to the best peer")
     _node(svg, "rect", width=width, height=height, fill="white")
-    _head(svg, rows)
+    _head(svg, rows, subject)
     scales = Scales(found, sms_of(about))
     for index, panel in enumerate(found):
         x, y = index % COLUMNS * PANEL_WIDTH, HEAD + index // COLUMNS * PANEL_HEIGHT
@@ -76,7 +77,7 @@ def limit_tflops(row, sms):
 
 def captions(rows, about):
     """Lines below the picture: what was measured, where, and what the limit is."""
-    what = forward_table.summary(rows)
+    what = grid_table.summary(rows)
     lines = []
     if what.problems:
         lines.append(
@@ -122,12 +123,12 @@ def _step(span):
 # -- panels ----------------------------------------------------------------------------------------
 
 
-def _head(svg, rows):
+def _head(svg, rows, subject):
     _text(
         svg,
         12,
         22,
-        "Forward attention, TFLOP/s and ratio to the best peer, over the length",
+        f"{subject}, TFLOP/s and ratio to the best peer, over the length",
         size=15,
         weight="bold",
     )

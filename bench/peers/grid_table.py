@@ -1,10 +1,10 @@
-"""Reads the tables that forward_grid.py writes, and says what they come to."""
+"""Reads the tables that forward_grid.py and backward_grid.py write, and says what they come to."""
 
 import csv
 import dataclasses
 import math
 
-from forward_results import COLUMNS, MEASURED, geometric_mean
+from grid_results import COLUMNS, MEASURED, geometric_mean
 
 TEXTS = ("op", "dtype", "config")
 PEERS = ("cudnn_tflops", "fa3_tflops")
@@ -137,6 +137,11 @@ def summary(rows):
         worst=min(compared, key=lambda row: row["ratio"], default=None),
         below_1=[row for row in compared if row["ratio"] < 1],
     )
+
+
+def subject(rows):
+    """What a table is about: forward attention, backward attention, or both."""
+    return " and ".join(dict.fromkeys(row["op"] for row in rows)) + " attention"
 
 
 # -- panels ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Tables and summaries of forward_grid.py."""
+"""Tables and summaries of forward_grid.py and backward_grid.py."""
 
 import csv
 import json
@@ -36,7 +36,6 @@ def row(entry, mode, fa3):
     """Dictionary of COLUMNS; a number that nobody measured is None."""
     problem = entry.cell.problem
     return {
-        "op": "forward",
         **{name: getattr(problem, name) for name in COLUMNS if hasattr(problem, name)},
         "causal": int(problem.causal),
         **dict.fromkeys(MEASURED),
@@ -131,6 +130,7 @@ def details(cell, mode):
         "problem": str(cell.problem),
         "peer": cell.peer_name,
         "peer_refused": cell.peer_refused,
+        "peer_errors": finite_or_text(cell.peer_errors),  # as those of the configs
         "configs_refused": cell.refused,
         "configs": [
             {
@@ -138,7 +138,7 @@ def details(cell, mode):
                 "config": entry.config,
                 "origin": entry.origin,
                 "wrong": entry.fault,
-                "errors": entry.errors,  # of sampled rows: O's worst relative one, LSE's worst
+                "errors": entry.errors,  # of sampled rows or heads, the worst ones
             }
             for entry in cell.entries
         ],
@@ -147,6 +147,11 @@ def details(cell, mode):
             for readings in cell.rounds[mode]
         ],
     }
+
+
+def finite_or_text(errors):
+    """JSON has no NaN and no infinity."""
+    return errors and {name: value if math.isfinite(value) else str(value) for name, value in errors.items()}
 
 
 # -- output ----------------------------------------------------------------------------------------
