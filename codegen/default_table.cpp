@@ -41,8 +41,7 @@ TabledWinner parse_row(int line, std::string_view text) {
   const std::vector<std::string_view> parts = columns(text);
   if (parts.size() != 4) {
     fail(ErrorCode::invalid_argument,
-         "default table, line {}: {} columns (allowed: 4: problem | config | seconds | error of O)", line,
-         parts.size());
+         "default table, line {}: {} columns (allowed: 4: problem | config | seconds | error)", line, parts.size());
   }
   try {
     return {parse_problem(parts[0]), parse_config(parts[1]), parse_positive(line, parts[2]),

@@ -13,13 +13,13 @@ struct TabledWinner {
   Problem problem;
   Config config;       ///< launch part included
   double seconds = 0;  ///< of a launch
-  double o_error = 0;  ///< relative error of O's worst row, against float64
+  double error = 0;    ///< relative error of the worst row of what it writes, against float64
 };
 
 /// The rows of default_table.txt. They live as long as the program; safe from any thread.
 const std::vector<TabledWinner>& default_table();
 
-/// Reads rows "problem | config | seconds | error of O"; empty lines and lines that begin with # are skipped. Throws
+/// Reads rows "problem | config | seconds | error"; empty lines and lines that begin with # are skipped. Throws
 /// Error(invalid_argument) that names the line.
 std::vector<TabledWinner> parse_default_table(std::string_view text);
 

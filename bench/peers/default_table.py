@@ -1,4 +1,4 @@
-"""Makes the built-in table of configs (codegen/default_table.txt) from runs of forward_grid.py.
+"""Makes the built-in table of configs (codegen/default_table.txt) from runs of forward_grid.py and backward_grid.py.
 
     python3 default_table.py forward_burst.json serving_burst.json > default_table.txt
 
@@ -12,11 +12,11 @@ import statistics
 import sys
 
 # The order in which a reader looks for a row.
-KEYS = ("head_dim", "head_dim_v", "causal", "dtype", "heads", "heads_kv", "batch", "seqlen_k", "seqlen_q")
+KEYS = ("head_dim", "head_dim_v", "causal", "dtype", "heads", "heads_kv", "batch", "seqlen_k", "seqlen_q", "deterministic")
 
 
 def winners(documents):
-    """Dictionary problem -> (ratio to the peer, config, seconds, error of O)."""
+    """Dictionary problem -> (ratio to the peer, config, seconds, worst relative error)."""
     best = {}
     for document in documents:
         for problem in document["problems"]:
@@ -26,21 +26,22 @@ def winners(documents):
                 if entry["wrong"] or not entry["errors"] or not ms or not peer:
                     continue
                 ratio = statistics.median(peer) / statistics.median(ms)
-                row = (ratio, entry["config"], statistics.median(ms) / 1e3, entry["errors"]["o"])
+                error = max(value for name, value in entry["errors"].items() if name != "lse")  # which is absolute
+                row = (ratio, entry["config"], statistics.median(ms) / 1e3, error)
                 best[problem["problem"]] = max(best.get(problem["problem"], row), row)
     return best
 
 
 def place(problem):
-    fields = dict(item.split("=") for item in problem.split(","))
-    return [int(fields[key]) if fields[key].isdecimal() else fields[key] for key in KEYS]
+    fields = {"deterministic": "0"} | dict(item.split("=") for item in problem.split(","))
+    return [fields["op"] != "forward"] + [int(fields[key]) if fields[key].isdecimal() else fields[key] for key in KEYS]
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="default_table.py"
     )
-    parser.add_argument("runs", nargs="+", metavar="JSON", help="written by forward_grid.py, bursts")
+    parser.add_argument("runs", nargs="+", metavar="JSON", help="written by forward_grid.py or backward_grid.py, bursts")
     args = parser.parse_args()
     documents = []
     for path in args.runs:
@@ -49,15 +50,15 @@ def main():
                 documents.append(json.load(file))
             winners(documents[-1:])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            parser.error(f"{path}: not a result of forward_grid.py ({type(error).__name__}: {error})")
+            parser.error(f"{path}: not a result of a grid ({type(error).__name__}: {error})")
     found = winners(documents)
     if not found:
         parser.error("no right and measured config in these files")
     environment = documents[0]["environment"]
-    print("# Configs that won on a real device: problem | config | seconds of a launch | relative error of O's worst row.")
+    print("# Configs that won on a real device: problem | config | seconds of a launch | relative error of the worst row.")
     print(f"# {environment['gpu']}, driver {environment['driver']}, {environment['date'][:10]}, bursts; commits:", end=" ")
     print(", ".join(sorted({str(d["environment"]["commit"]) for d in documents})) + ".")
-    print("# Made by bench/peers/default_table.py from results of bench/peers/forward_grid.py whose plans were tuned ones or came "
+    print("# Made by bench/peers/default_table.py from results of bench/peers/*_grid.py whose plans were tuned ones or came "
         "from this table.")
     for problem in sorted(found, key=place):
         _, config, seconds, error = found[problem]

@@ -63,6 +63,20 @@ class Table(unittest.TestCase):
             ],
         )
 
+    def test_gradients_come_behind(self):
+        backward = problem(64, 512, "block_m=64", 1, 2)
+        backward["problem"] = backward["problem"].replace("op=forward", "op=backward") + ",deterministic=0"
+        backward["configs"][0]["errors"] = {"d_q": 2e-3, "d_q_row": 5e-3, "d_k": 1e-3}
+        result = self.made(run("aaa", backward, problem(128, 512, "block_n=96", 1, 2)))
+        rows = [line for line in result.stdout.splitlines() if not line.startswith("#")]
+        self.assertEqual(
+            rows,
+            [
+                PROBLEM.format(dim=128, length=512) + " | block_n=96 | 1.0000e-03 | 1.00e-03",
+                backward["problem"] + " | block_m=64 | 1.0000e-03 | 5.00e-03",
+            ],
+        )
+
     def test_the_built_in_table_was_made_by_it(self):
         made = self.made(run("aaa", problem(64, 512, "block_n=96", 1, 2))).stdout.splitlines()
         built_in = (ROOT / "codegen/default_table.txt").read_text(encoding="utf-8").splitlines()
@@ -78,7 +92,7 @@ class Table(unittest.TestCase):
         for document in ("{", "[]", '{"problems": [1], "environment": {}}'):
             result = self.made(document)
             self.assertEqual(result.returncode, 2)
-            self.assertIn("0.json: not a result of forward_grid.py", result.stderr)
+            self.assertIn("0.json: not a result of a grid", result.stderr)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ TEST_CASE("default table: every row is a legal config of its problem, and comes 
     const std::vector<Config> configs = tabled_configs(kArch, row.problem);
     REQUIRE(!configs.empty());
     CHECK(configs.front() == row.config);
-    CHECK(row.o_error < 1e-2);
+    CHECK(row.error < 1e-2);
   }
 }
 
