@@ -86,17 +86,20 @@ BenchOptions bench_options(const Flags& flags) {
 
 PeerBench peer_bench(const Flags& flags, const std::vector<Problem>& problems) {
   PeerBench bench;
-  if (flags.problems.grid().empty())
+  bench.op = problems.front().op;
+  if (flags.problems.grid().empty()) {
     bench.problems = problems;
-  else
+  } else {
     bench.grid_dtype = problems.front().dtype;
+    bench.grid_deterministic = problems.front().deterministic;
+  }
   bench.configs = flags.configs;
   bench.burst = flags.burst();
   bench.sustained = flags.sustained();
   bench.turns = flags.turn_count();
   bench.seconds = flags.turn_seconds();
   if (flags.budget) bench.budget = parse_duration("budget", *flags.budget);
-  bench.out = flags.out.value_or(bench.out);
+  bench.out = flags.out.value_or(to_string(bench.op));
   bench.commit = flags.commit.value_or("");
   bench.device = flags.device.ordinal();
   if (flags.cache.given()) bench.cache_directory = flags.cache.directory();
@@ -176,7 +179,8 @@ ExitCode run(const Flags& flags, Output& output) {
   const std::vector<Problem> problems = flags.problems.problems(output);
   const BenchOptions options = bench_options(flags);
   for (const Problem& problem : problems) {
-    if (problem.op != Op::forward) fail(ErrorCode::unsupported, "op: backward (allowed with `attune bench`: forward)");
+    if (problem.op != Op::forward && !flags.peers)
+      fail(ErrorCode::unsupported, "op: backward (allowed without --peers: forward)");
   }
   for (const std::string& config : flags.configs)
     for (const Problem& problem : problems)
@@ -264,7 +268,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   const auto of_peers = [&](const char* name, std::optional<std::string>& value, const char* text, const char* type) {
     command.add_option(name, value, text)->group("Peers")->type_name(type);
   };
-  of_peers("--out", flags->out, "beginning of the files' names (default: forward)", "PREFIX");
+  of_peers("--out", flags->out, "beginning of the files' names (default: the op)", "PREFIX");
   of_peers("--budget", flags->budget, "time for everything (default: 150)", "TIME");
   of_peers("--commit", flags->commit, "what was measured, for the record", "ID");
 }

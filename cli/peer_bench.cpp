@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kScript = "forward_grid.py";
 constexpr const char* kNeeds = "--peers needs Python 3.11 or newer with a CUDA build of PyTorch";
 
 // Looks for PyTorch without loading it, which takes seconds. Statuses of its own: Python itself ends with 1 and 2.
@@ -27,7 +26,7 @@ constexpr const char* kProbe =
     "sys.exit(11 if sys.version_info < (3, 11) else 0 if u.find_spec('torch') else 12)";
 
 // The first of the folders' files that exists; else Error(unsupported).
-fs::path first_of(const char* what, const std::vector<fs::path>& paths, const char* variable) {
+fs::path first_of(const std::string& what, const std::vector<fs::path>& paths, const char* variable) {
   std::string tried;
   for (const fs::path& path : paths) {
     std::error_code error;
@@ -82,17 +81,17 @@ Json document_of(const std::string& path) {
   return document;
 }
 
-ExitCode code_of(const ChildResult& result) {
+ExitCode code_of(const std::string& script, const ChildResult& result) {
   if (result.interrupted || result.signal == SIGINT) fail(ErrorCode::interrupted, "interrupted");
   if (result.signal != 0)
-    fail(ErrorCode::internal, "peers: {} ended by signal {} ({})", kScript, result.signal, strsignal(result.signal));
+    fail(ErrorCode::internal, "peers: {} ended by signal {} ({})", script, result.signal, strsignal(result.signal));
   switch (result.status) {
     case 0: return ExitCode::ok;
     case 1: return ExitCode::failure;
     case 2: return ExitCode::usage;
     case 3: return ExitCode::unavailable;
     case 5: return ExitCode::partly_tuned;
-    default: fail(ErrorCode::internal, "peers: {} ended with status {}", kScript, result.status);
+    default: fail(ErrorCode::internal, "peers: {} ended with status {}", script, result.status);
   }
 }
 
@@ -106,6 +105,7 @@ std::vector<std::string> peer_arguments(const PeerBench& bench) {
   };
   if (bench.grid_dtype) {
     add("--dtypes", to_string(*bench.grid_dtype));
+    if (bench.grid_deterministic) words.emplace_back("--deterministic");
   } else {
     words.emplace_back("--no-grid");
     for (const Problem& problem : bench.problems) add("--problem", to_string(problem));
@@ -129,15 +129,16 @@ std::vector<std::string> peer_arguments(const PeerBench& bench) {
   return words;
 }
 
-fs::path find_peer_scripts(const fs::path& program) {
+fs::path find_peer_script(const fs::path& program, Op op) {
+  const std::string script = fmt::format("{}_grid.py", to_string(op));
   std::vector<fs::path> paths;
   if (const auto named = environment_variable("ATTUNE_PEERS")) {
-    paths.push_back(fs::path(*named) / kScript);
+    paths.push_back(fs::path(*named) / script);
   } else {
     for (const char* way : {".", "../share/attune/bench", "../../../bench/peers"})
-      paths.push_back((program.parent_path() / way / kScript).lexically_normal());
+      paths.push_back((program.parent_path() / way / script).lexically_normal());
   }
-  return first_of(kScript, paths, "ATTUNE_PEERS").parent_path();
+  return first_of(script, paths, "ATTUNE_PEERS");
 }
 
 fs::path find_shared_library(const fs::path& program) {
@@ -154,15 +155,15 @@ fs::path find_shared_library(const fs::path& program) {
 
 ExitCode run_peer_bench(const PeerBench& bench, Output& output) {
   const fs::path program = own_program();
-  const fs::path scripts = find_peer_scripts(program);
+  const fs::path script = find_peer_script(program, bench.op);
   const fs::path library = find_shared_library(program);
-  std::vector<std::string> words{checked_python(), (scripts / kScript).string(), "--lib", library.string()};
+  std::vector<std::string> words{checked_python(), script.string(), "--lib", library.string()};
   for (std::string& word : peer_arguments(bench)) words.push_back(std::move(word));
 
   std::vector<std::optional<fs::file_time_type>> before;
   for (const std::string& mode : modes_of(bench)) before.push_back(time_of(bench.out + "_" + mode + ".json"));
   const ChildResult result = run_child(words, output.json() ? ChildStdout::to_stderr : ChildStdout::same);
-  const ExitCode code = code_of(result);
+  const ExitCode code = code_of(script.filename().string(), result);
   Json files = Json::array();
   for (std::size_t i = 0; i < before.size(); ++i) {
     const std::string mode = modes_of(bench)[i], name = bench.out + "_" + mode;

@@ -15,8 +15,10 @@
 namespace attune::cli {
 
 struct PeerBench {
+  Op op = Op::forward;               ///< of all problems
   std::vector<Problem> problems;     ///< what to time, unless `grid_dtype` says it
   std::optional<DType> grid_dtype;   ///< the whole grid fa3 in this type
+  bool grid_deterministic = false;   ///< and backward with sums in one order
   std::vector<std::string> configs;  ///< empty: what plan() gives, whose name here is `winner`
   bool burst = true, sustained = true;
   // Where these are empty the script has values of its own.
@@ -35,10 +37,11 @@ struct PeerBench {
 /// The script's arguments.
 std::vector<std::string> peer_arguments(const PeerBench& bench);
 
-/// Folder of the script: $ATTUNE_PEERS, which, when set, is the only place; else `program`'s own folder (a bundle),
+/// The script of an op: in $ATTUNE_PEERS, which, when set, is the only place; else in `program`'s own folder (a
+/// bundle),
 /// ../share/attune/bench (installed), ../../../bench/peers (in the source tree's build/PRESET/bin). Throws
 /// Error(unsupported) that lists the places.
-std::filesystem::path find_peer_scripts(const std::filesystem::path& program);
+std::filesystem::path find_peer_script(const std::filesystem::path& program, Op op);
 
 /// The shared library: $ATTUNE_LIB, which, when set, is the only place; else beside `program` or in ../lib. Throws
 /// Error(unsupported) likewise.

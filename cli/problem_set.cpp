@@ -66,11 +66,16 @@ std::vector<Problem> ProblemSetFlags::of_grid() const {
   if (!model_.empty()) given.emplace_back("--model");
   if (seqlens_) given.emplace_back("--seqlens");
   if (tokens_) given.emplace_back("--tokens");
+  constexpr std::array<std::string_view, 3> kAllowed{"--op", "--dtype", "--deterministic"};
   for (const std::string& name : given) {
-    if (name != "--dtype")
-      fail(ErrorCode::invalid_argument, "grid: says what {} would say (allowed beside it: --dtype)", name);
+    if (std::ranges::find(kAllowed, name) == kAllowed.end()) {
+      fail(ErrorCode::invalid_argument,
+           "grid: says what {} would say (allowed beside it: --op, --dtype, --deterministic)", name);
+    }
   }
-  return problem_grid(grid_, one_.over({}).dtype);
+  const Problem base = one_.over({});
+  validate(base);
+  return problem_grid(grid_, base);
 }
 
 std::vector<Problem> ProblemSetFlags::problems(Output& output) const {

@@ -31,5 +31,5 @@ libdir=$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --variable=libdir attune)
 
 echo "== programs"
 "$prefix/bin/attune" --version
-test -f "$prefix/share/attune/bench/forward_grid.py"
+for op in forward backward; do test -f "$prefix/share/attune/bench/${op}_grid.py"; done
 test -x "$prefix/libexec/attune/attune-worker"

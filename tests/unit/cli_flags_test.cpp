@@ -175,6 +175,14 @@ TEST_CASE("problem sets: the grid is that of the committed table") {
   }
   CHECK_FALSE(std::getline(table, line));
   CHECK(problems_of({"--grid", "fa3", "--dtype", "fp16"}).front().dtype == DType::fp16);
+  std::vector<Problem> backward = problems_of({"--grid", "fa3", "--op", "backward", "--deterministic"});
+  for (Problem& problem : backward) {
+    CHECK(problem.op == Op::backward);
+    CHECK(problem.deterministic);
+    problem.op = Op::forward;
+    problem.deterministic = false;
+  }
+  CHECK(backward == problems);
   CHECK(code_of([] { problems_of({"--grid", "fa3", "--seqlens", "512"}); }) == ErrorCode::invalid_argument);
   CHECK(code_of([] { problems_of({"--grid", "square"}); }) == ErrorCode::invalid_argument);
 }

@@ -44,6 +44,7 @@ class Variable {
 struct Stage {
   Stage(const std::string& probe, const std::string& work) {
     write("forward_grid.py", "");
+    write("backward_grid.py", "");
     write("libattune.so", "");
     write("python", "#!/bin/sh\nif [ \"$1\" = -c ]; then " + probe + "; fi\nprintf '%s\\n' \"$@\" >" + path("words") +
                         "\n" + work + "\n");
@@ -83,6 +84,11 @@ TEST_CASE("peers: the script's arguments") {
   cli::PeerBench bench;
   bench.grid_dtype = DType::bf16;
   CHECK(text_of(cli::peer_arguments(bench)) == "--dtypes bf16 --modes burst,sustained --device 0 --out forward --html");
+  bench.op = Op::backward;
+  bench.out = "backward";
+  bench.grid_deterministic = true;
+  CHECK(text_of(cli::peer_arguments(bench)) ==
+        "--dtypes bf16 --deterministic --modes burst,sustained --device 0 --out backward --html");
   bench.grid_dtype.reset();
   bench.problems = {Problem{.batch = 2}};
   bench.configs = {"winner", "block_n=64"};
@@ -114,20 +120,25 @@ TEST_CASE("peers: where script and library are looked for") {
   };
   const fs::path program = folder.path() / "build/dev/bin/attune";
   fs::create_directories(program.parent_path());
-  CHECK_THROWS_WITH_AS(cli::find_peer_scripts(program), doctest::Contains("ATTUNE_PEERS may name it"), Error);
+  CHECK_THROWS_WITH_AS(cli::find_peer_script(program, Op::forward), doctest::Contains("ATTUNE_PEERS may name it"),
+                       Error);
   CHECK_THROWS_WITH_AS(cli::find_shared_library(program), doctest::Contains("ATTUNE_LIB may name it"), Error);
   place("bench/peers/forward_grid.py");
   place("build/dev/lib/libattune.so.0");
-  CHECK(cli::find_peer_scripts(program) == folder.path() / "bench/peers");
+  CHECK(cli::find_peer_script(program, Op::forward) == folder.path() / "bench/peers/forward_grid.py");
+  CHECK_THROWS_WITH_AS(cli::find_peer_script(program, Op::backward),
+                       doctest::Contains("backward_grid.py was not found"), Error);
+  place("bench/peers/backward_grid.py");
+  CHECK(cli::find_peer_script(program, Op::backward) == folder.path() / "bench/peers/backward_grid.py");
   CHECK(cli::find_shared_library(program) == folder.path() / "build/dev/lib/libattune.so.0");
   place("build/dev/share/attune/bench/forward_grid.py");
-  CHECK(cli::find_peer_scripts(program) == folder.path() / "build/dev/share/attune/bench");
+  CHECK(cli::find_peer_script(program, Op::forward) == folder.path() / "build/dev/share/attune/bench/forward_grid.py");
   place("build/dev/bin/forward_grid.py");
   place("build/dev/bin/libattune.so.0");
-  CHECK(cli::find_peer_scripts(program) == folder.path() / "build/dev/bin");
+  CHECK(cli::find_peer_script(program, Op::forward) == folder.path() / "build/dev/bin/forward_grid.py");
   CHECK(cli::find_shared_library(program) == folder.path() / "build/dev/bin/libattune.so.0");
   const Variable only("ATTUNE_PEERS", folder.string());  // where there is none
-  CHECK_THROWS_AS(cli::find_peer_scripts(program), Error);
+  CHECK_THROWS_AS(cli::find_peer_script(program, Op::forward), Error);
 }
 
 TEST_CASE("peers: the script's tables and its exit status are the command's") {
@@ -151,6 +162,24 @@ TEST_CASE("peers: the script's tables and its exit status are the command's") {
   CHECK(run({"bench", "--peers", "--dtype", "fp16", "--out", stage.path("new")}).status == 5);
   CHECK(has(cli::read_file(stage.path("words")),
             "\n--no-grid\n--problem\n" + to_string(Problem{.dtype = DType::fp16, .batch = 4})));
+}
+
+TEST_CASE("peers: gradients have a script of their own") {
+  const Stage stage("exit 0", "exit 0");
+  const auto words_of = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"bench", "--peers", "--op", "backward"});
+    const Result result = run(words);
+    CHECK_MESSAGE(result.status == 0, result.err);
+    return cli::read_file(stage.path("words"));
+  };
+  std::string words = words_of({"--grid", "fa3", "--deterministic"});
+  CHECK(words.starts_with(stage.path("backward_grid.py") + "\n--lib\n"));
+  CHECK(has(words, "\n--dtypes\nbf16\n--deterministic\n"));
+  CHECK(has(words, "\n--out\nbackward\n"));
+  words = words_of({"--head-dim", "64", "--out", stage.path("new")});
+  const Problem problem{.op = Op::backward, .head_dim = 64, .head_dim_v = 64, .batch = 4};
+  CHECK(has(words, "\n--no-grid\n--problem\n" + to_string(problem) + "\n--modes\n"));
+  CHECK(has(words, "\n--out\n" + stage.path("new") + "\n"));
 }
 
 TEST_CASE("peers: without Python or PyTorch it is status 3, and the script does not run") {
@@ -204,5 +233,9 @@ TEST_CASE("peers: options that exclude or need each other") {
   usage({"--commit", "x"}, "commit: needs --peers");
   usage({"--grid", "fa4"}, "grid: 'fa4' is unknown (allowed: fa3)");
   usage({"--grid", "fa3", "--head-dim", "64"}, "grid: says what --head-dim would say");
+  usage({"--grid", "fa3", "--deterministic", "--peers"}, "deterministic: 1 with op = forward");
   CHECK(run({"bench", "--peers", "--device", "cpu"}).status == 3);
+  const Result alone = run({"bench", "--op", "backward"});
+  CHECK(alone.status == 3);
+  CHECK_MESSAGE(has(alone.err, "op: backward (allowed without --peers: forward)"), alone.err);
 }
