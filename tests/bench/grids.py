@@ -106,7 +106,8 @@ class Operation(backward_grid.Backward):
         def call():
             if plan.config == "refuses":
                 raise AttuneError("unsupported", "not now")
-            views["d_q"].poisoned = plan.config == "leaves holes"
+            if plan.config != "leaves holes":
+                views["d_q"].poisoned = False
 
         call.config = plan.config
         return call
