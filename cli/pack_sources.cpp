@@ -46,7 +46,8 @@ bool PackDraft::add(const Problem& problem, const codegen::Config& config, const
                   .o_box_rows = shape.o_box_rows,
                   .counter = shape.counter,
                   .before = pack_sides(shape.before),
-                  .after = pack_sides(shape.after)};
+                  .after = pack_sides(shape.after),
+                  .dq_rows = shape.dq_rows};
   entry.build_key = build.key;
   entry.cubin_sha256 = sha256_hex(build.cubin);
   entry.cubin_bytes = build.cubin.size();

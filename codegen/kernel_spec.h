@@ -67,6 +67,9 @@ struct LaunchShape {
   // o_box_rows rows. The kernels before and after it have a thread block for each of the tiles_m * heads * batch query
   // tiles. (The reference's grids: see ReferenceBackwardParams.)
   std::vector<SideLaunch> before = {}, after = {};
+  /// 0, or: behind those of the key blocks the main kernel has one more thread block for each so many query rows of
+  /// each head, which compute dQ; also where seqlen_k is 0 and dQ is to be zeroed.
+  int dq_rows = 0;
 
   bool operator==(const LaunchShape&) const = default;
 };

@@ -65,10 +65,14 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
       persistent ? std::min<std::int64_t>(key_blocks, t.workers > 0 ? t.workers : device().properties().sms)
                  : key_blocks;
   main_.function = function(shape().entry, shape().shared_bytes);
-  main_.config.grid.x = static_cast<unsigned>(blocks);
   main_.config.block.x = static_cast<unsigned>(shape().threads);
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
-  set_blocks(blocks);
+  // Those of queries that compute dQ come behind those of keys.
+  const std::int64_t dq_tiles = shape().dq_rows == 0 ? 0 : blocks_over(problem.seqlen_q, shape().dq_rows);
+  const std::int64_t all_blocks = blocks + dq_tiles * problem.heads * problem.batch;
+  has_blocks_ = all_blocks > 0;
+  main_.config.grid.x = static_cast<unsigned>(all_blocks);
+  set_blocks(all_blocks);
   before_ = kernels_of(shape().before, query_tiles);
   after_ = kernels_of(shape().after, query_tiles);
   if (!has_queries_ && !has_keys_) return;
@@ -201,7 +205,7 @@ void BackwardPlan::launch(const BackwardArgs& args) const {
 
   codegen::BackwardParams params = params_of(args, scale);
   launch_sides(before_, params, args.stream);
-  if (has_keys_) [[likely]] {
+  if (has_blocks_) [[likely]] {
     LaunchConfig config = main_.config;
     config.stream = args.stream;
     void* arguments[] = {memo.of(Operand::q),

@@ -31,6 +31,7 @@ class BackwardPlan final : public PlanState {
   void launch_sides(const std::vector<Kernel>& kernels, codegen::BackwardParams& params, Stream stream) const;
 
   bool has_queries_ = false, has_keys_ = false;  // rows of Q, of K, in any sequence
+  bool has_blocks_ = false;                      // the main kernel has something to do
   std::vector<Kernel> before_, after_;           // none without queries
   Kernel main_;
   codegen::BackwardWorkspace workspace_;

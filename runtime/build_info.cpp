@@ -107,6 +107,7 @@ std::string to_json(const BuildInfo& info) {
               {"rejected", info.rejected}};
   if (!s.before.empty()) object["before"] = sides_json(s.before);
   if (!s.after.empty()) object["after"] = sides_json(s.after);
+  if (s.dq_rows != 0) object["dq_rows"] = s.dq_rows;
   return object.dump();
 }
 
@@ -131,6 +132,7 @@ BuildInfo parse_build_info(std::string_view text) {
   info.shape.counter = number_of(object, "counter", 0, 1) == 1;
   info.shape.before = sides_of(object, "before");
   info.shape.after = sides_of(object, "after");
+  if (object.contains("dq_rows")) info.shape.dq_rows = number_of(object, "dq_rows", 1, 256);
   info.registers = number_of(object, "registers", 0, 255);
   info.spill_stores = number_of(object, "spill_stores", 0, kLarge);
   info.spill_loads = number_of(object, "spill_loads", 0, kLarge);

@@ -45,6 +45,7 @@ struct PackLaunch {
   std::int64_t o_box_rows = 0;
   bool counter = false;
   std::vector<PackSideLaunch> before = {}, after = {};
+  std::int64_t dq_rows = 0;
 
   bool operator==(const PackLaunch&) const = default;
 };

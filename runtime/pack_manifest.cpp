@@ -173,6 +173,7 @@ PackEntry parse_entry(const json& value, const std::string& where) {
   entry.launch.counter = launch.flag("counter");
   entry.launch.before = parse_sides(launch, "before", where);
   entry.launch.after = parse_sides(launch, "after", where);
+  if (launch.has("dq_rows")) entry.launch.dq_rows = launch.number("dq_rows", 0, kLargestNumber);
   return entry;
 }
 
@@ -202,6 +203,7 @@ json to_json_value(const PackEntry& entry) {
              {"environment", entry.environment}};
   if (!launch.before.empty()) value["launch"]["before"] = sides_json(launch.before);
   if (!launch.after.empty()) value["launch"]["after"] = sides_json(launch.after);
+  if (launch.dq_rows != 0) value["launch"]["dq_rows"] = launch.dq_rows;
   return value;
 }
 
@@ -253,6 +255,7 @@ void check_manifest(const Manifest& manifest) {
     check_number(where, "launch: q_box_rows", entry.launch.q_box_rows);
     check_number(where, "launch: kv_box_rows", entry.launch.kv_box_rows);
     check_number(where, "launch: o_box_rows", entry.launch.o_box_rows);
+    check_number(where, "launch: dq_rows", entry.launch.dq_rows);
     for (const auto* sides : {&entry.launch.before, &entry.launch.after}) {
       for (const PackSideLaunch& side : *sides) {
         check_identifier(where, "launch: entry", side.entry);

@@ -83,7 +83,8 @@ PlanSource pack_source(const Pack& pack, const PackEntry& entry) {
                   .o_box_rows = static_cast<int>(l.o_box_rows),
                   .counter = l.counter,
                   .before = sides_of(l.before),
-                  .after = sides_of(l.after)};
+                  .after = sides_of(l.after),
+                  .dq_rows = static_cast<int>(l.dq_rows)};
   source.cubin = pack.cubin(entry);
   source.build_key = entry.build_key;
   source.origin = Origin::pack;

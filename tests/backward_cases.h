@@ -34,6 +34,9 @@ inline std::vector<BackwardCase> small_backward_cases() {
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=33,seqlen_k=0", "", true},
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "", true},
       {"head_dim=128,heads=1,batch=1,seqlen_q=80,seqlen_k=100", "split=columns"},
+      {"head_dim=128,heads=2,heads_kv=1,batch=1,causal=1,seqlen_q=190,seqlen_k=96", "split=products,dq=pass", true},
+      {"head_dim=192,head_dim_v=128,heads=1,batch=2,seqlen_q=150,seqlen_k=70,deterministic=1", "split=products,dq=pass",
+       false, true},
   };
 }
 

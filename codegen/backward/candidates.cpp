@@ -55,6 +55,10 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
       return;
     }
   };
+  // Two passes pay where a block has few keys for its additions to dQ, and where these would have to wait for each
+  // other.
+  if (std::max(p.head_dim, p.head_dim_v) > 128 || p.deterministic)
+    for (int ds_stages : {2, 1}) consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass});
   for (Split split : {Split::rows, Split::columns})
     for (int block_m : block_ms(p))
       for (const Order& order : kOrders)

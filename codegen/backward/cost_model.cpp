@@ -21,9 +21,19 @@ constexpr double kBlockClocks = 10500;
 // Instructions a score costs a thread beside its exponential.
 constexpr double kInstructions = 9;
 
+// Two passes, for 64 queries and 64 keys: bytes of shared memory that a thread block of keys and one of queries read
+// and write. Left operands of scores are read by one warpgroup, the others' are in registers.
+double pass_bytes(const KernelSpec& s, const Layout& l) {
+  const double d = 64 * l.qk_chunks, dv = 64 * l.v_chunks, dims = s.head_dim + s.head_dim_v;
+  const double scores = 2 * 2 * 64 * (d + dv);
+  const double keys = scores + 2 * 64 * dims + 2 * l.p_bytes + 2 * 64 * dims;
+  return keys + scores + 2 * 64 * s.head_dim + 64 * dims;
+}
+
 // Bytes of shared memory that a step reads and writes.
 double shared_bytes(const KernelSpec& s, const Layout& l) {
   const Tunables& t = s.config.backward;
+  if (t.dq == DqPath::pass) return pass_bytes(s, l);
   const double m = t.block_m, d = 64 * l.qk_chunks, dv = 64 * l.v_chunks, dims = s.head_dim + s.head_dim_v;
   const bool rows = t.split == Split::rows;
   // S and dP: each warpgroup its keys and queries.
@@ -40,6 +50,7 @@ double shared_bytes(const KernelSpec& s, const Layout& l) {
 
 // Share of the elementwise part that stays visible; from measured clocks a step.
 double exposed_share(const Tunables& t, int head_dim) {
+  if (t.dq == DqPath::pass) return 1.5;
   double share = t.lag ? 0.55 : 0.65;
   if (t.late_fences) share -= 0.05;
   if (t.prefetch) share += head_dim > 64 ? -0.03 : 0.05;
@@ -69,19 +80,22 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   const double per_sm = p.causal ? std::max(1.0, mean + 0.4) : std::ceil(mean);
   const double clock = arch.clock_ghz * 1e9, steps = per_sm * steps_of_block;
   const double qk = 16 * std::ceil(p.head_dim / 16.0), v = 16 * std::ceil(p.head_dim_v / 16.0);
-  e.tensor = steps * 2 * m * n * (qk + v + p.head_dim + p.head_dim_v + l.dq_floats() / m) / kTensor / clock;
-  e.exponential = steps * m * n / kExponential / clock;
+  // Two passes compute the scores twice, and dQ without sums.
+  const bool passes = t.dq == DqPath::pass;
+  const double scores = passes ? 2 : 1, dq_columns = passes ? p.head_dim : l.dq_floats() / m;
+  e.tensor = steps * 2 * m * n * (scores * (qk + v) + p.head_dim + p.head_dim_v + dq_columns) / kTensor / clock;
+  e.exponential = scores * steps * m * n / kExponential / clock;
   e.shared_memory = steps * shared_bytes(spec, l) / kShared / clock;
-  e.l2 = steps * (2 * m * (p.head_dim + p.head_dim_v) + 4.0 * l.dq_floats()) / kL2 / clock;
+  e.l2 = steps * ((passes ? 3 : 2) * m * (p.head_dim + p.head_dim_v) + 4.0 * l.dq_floats()) / kL2 / clock;
   const double q_heads = static_cast<double>(p.batch) * p.heads * rows;
   const double kv_heads = static_cast<double>(p.batch) * p.heads_kv * keys;
   const double dims = p.head_dim + p.head_dim_v, sums = l.dq_floats() / m * 4;
   // Prepare: O, dO, sums; main: all inputs, dK, dV; finish: sums, dQ.
   e.hbm = (q_heads * (4.0 * p.head_dim_v + sums) + (q_heads + 2 * kv_heads) * 2 * dims +
            q_heads * (sums + 2.0 * p.head_dim)) /
-          arch.hbm_bytes_per_second;
+          arch.hbm_bytes_per_second;  // sums: 0 in two passes
   e.launch = kLaunchSeconds;
-  const double elementwise = std::max(e.exponential, steps * m * n * kInstructions / kIssue / clock);
+  const double elementwise = std::max(e.exponential, scores * steps * m * n * kInstructions / kIssue / clock);
   const std::array<std::pair<double, const char*>, 4> limits{
       {{e.tensor, "tensor"}, {e.shared_memory, "shared memory"}, {elementwise, "exponential"}, {e.l2, "L2"}}};
   const auto largest = *std::ranges::max_element(limits);
@@ -90,9 +104,10 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   if (t.dq == DqPath::direct) direct = steps * 4.0 * l.dq_floats() / kDirect / clock;
   // The next block's K and V come while this one ends.
   const double block_clocks = t.persistent ? 0.7 * kBlockClocks : kBlockClocks;
-  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + per_sm * block_clocks / clock +
+  const double blocks_of_sm = passes ? 1.5 * per_sm : per_sm;  // one of 128 queries for two of 64 keys
+  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + blocks_of_sm * block_clocks / clock +
             e.hbm + e.launch;
-  if (p.deterministic) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
+  if (takes_turns(spec)) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
   return e;
 }
 

@@ -7,14 +7,31 @@
 namespace attune::codegen::backward {
 namespace {
 
+const char* word_of(Split split) {
+  switch (split) {
+    case Split::rows: return "row";
+    case Split::columns: return "column";
+    case Split::products: return "product";
+  }
+  return "";
+}
+
+const char* way_of(DqPath dq) {
+  switch (dq) {
+    case DqPath::bulk: return "by bulk copies";
+    case DqPath::direct: return "from registers";
+    case DqPath::pass: return "in a pass of its own";
+  }
+  return "";
+}
+
 void emit_heading(Writer& out, const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
   out.line("// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} dS stages, {}{}{}, dQ {}{}",
-           problem_words(spec), t.block_m, t.block_n(), t.split == Split::rows ? "row" : "column", t.q_stages,
-           t.do_stages, t.ds_stages, t.lag ? "dQ one step late" : "one barrier a step",
-           t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
-           t.dq == DqPath::bulk ? "by bulk copies" : "from registers",
-           fmt::format("{}{}", spec.deterministic ? " in order" : "", t.persistent ? ", persistent" : ""));
+           problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
+           t.lag ? "dQ one step late" : "one barrier a step", t.ping_pong ? ", ping-pong" : "",
+           t.late_fences ? ", late fences" : "", way_of(t.dq),
+           fmt::format("{}{}", takes_turns(spec) ? " in order" : "", t.persistent ? ", persistent" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -23,7 +40,7 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
 void emit_plan(Writer& out, const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
   const Layout l = backward::layout_of(spec);
-  const int score_columns = t.split == Split::rows ? t.block_m : t.block_m / 2;
+  const int score_columns = t.split == Split::columns ? t.block_m / 2 : t.block_m;
   out.line("constexpr int kBlockM = {}, kBlockN = {}, kQStages = {}, kDoStages = {}, kDsStages = {};", t.block_m,
            t.block_n(), t.q_stages, t.do_stages, t.ds_stages);
   out.line("constexpr int kQkChunks = {}, kVChunks = {};  // 64 columns each, zero-filled beyond the head dim",
@@ -34,11 +51,12 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
   out.line("constexpr int kDqFloats = {};  // sums of dQ a query tile", l.dq_floats());
   out.line("");
   out.line("// Shared memory, bytes from the first 1024-byte boundary.");
-  out.line("constexpr uint32_t kQBytes = {}, kDoBytes = {}, kDsBytes = {}, kStatisticsBytes = {};", l.q_bytes,
-           l.do_bytes, l.ds_bytes, l.statistics_bytes);
-  out.line("constexpr uint32_t kSharedK = {}, kSharedV = {}, kSharedQ = {}, kSharedDo = {}, kSharedDs = {};", l.k_at,
-           l.v_at, l.q_at, l.do_at, l.ds_at);
-  if (l.p_stages > 0) out.line("constexpr uint32_t kSharedP = {};", l.p_at);
+  out.line("constexpr uint32_t kQBytes = {}, kDoBytes = {}, kStatisticsBytes = {};", l.q_bytes, l.do_bytes,
+           l.statistics_bytes);
+  out.line("constexpr uint32_t kSharedK = {}, kSharedV = {}, kSharedQ = {}, kSharedDo = {};", l.k_at, l.v_at, l.q_at,
+           l.do_at);
+  if (l.ds_bytes > 0) out.line("constexpr uint32_t kSharedDs = {}, kDsBytes = {};", l.ds_at, l.ds_bytes);
+  if (l.p_stages > 0) out.line("constexpr uint32_t kSharedP = {}, kPBytes = {};", l.p_at, l.p_bytes);
   if (t.dq == DqPath::bulk) out.line("constexpr uint32_t kSharedDq = {};", l.dq_at);
   out.line("constexpr uint32_t kSharedLse = {}, kSharedDelta = {};", l.lse_at, l.delta_at);
   out.line("constexpr uint32_t kKFull = {}, kVFull = kKFull + 8;", l.barriers_at);
@@ -49,7 +67,7 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
     out.line("constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + 8;");
     out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
   }
-  if (t.persistent || spec.deterministic)
+  if (t.persistent || takes_turns(spec))
     out.line("constexpr uint32_t kItems = {};  // {} from the producer", l.items_at,
              t.persistent ? "two blocks of keys" : "a block of keys");
   out.line("");
@@ -78,33 +96,20 @@ void emit_barriers(Writer& out, const Tunables& t) {
 
 void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   const Tunables& t = spec.config.backward;
-  out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
-  out.open(fmt::format(
-      "{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
-      "                const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_do,\n"
-      "                const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,\n"
-      "                const __grid_constant__ BackwardParams params) {{",
-      shape.entry));
-  out.line("extern __shared__ uint8_t shared_memory[];");
-  out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
+  open_main(out, shape);
   const std::string block_at = fmt::format("key_block_at<kBlockM, kBlockN, {}>", spec.causal);
-  out.open("if (params.tiles_m == 0) {  // no queries");
-  out.line("const KeyBlock block = {}(blockIdx.x, params);", block_at);
-  out.line("store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);");
-  out.line("store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);");
-  out.line("return;");
-  out.close();
+  emit_no_queries(out, block_at);
   out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
   out.open("if (threadIdx.x == 0) {");
   emit_barriers(out, t);
   out.line("fence_mbarrier_init();");
-  if (spec.deterministic && !t.persistent)
+  if (takes_turns(spec) && !t.persistent)
     out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
   out.close();
   out.line("__syncthreads();");
   if (!t.persistent)
     out.line("const KeyBlock block = {}({}, params);", block_at,
-             spec.deterministic ? "ld_shared(shared + kItems)" : "blockIdx.x");
+             takes_turns(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
   const char* const block = t.persistent ? "" : ", block";
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", t.producer_registers());
@@ -142,6 +147,27 @@ std::string part_text(const DqPart& part, bool transposed) {
 
 }  // namespace
 
+void open_main(Writer& out, const LaunchShape& shape) {
+  out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
+  out.open(fmt::format(
+      "{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
+      "                const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_do,\n"
+      "                const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,\n"
+      "                const __grid_constant__ BackwardParams params) {{",
+      shape.entry));
+  out.line("extern __shared__ uint8_t shared_memory[];");
+  out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
+}
+
+void emit_no_queries(Writer& out, const std::string& block_at) {
+  out.open("if (params.tiles_m == 0) {  // no queries");
+  out.line("const KeyBlock block = {}(blockIdx.x, params);", block_at);
+  out.line("store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);");
+  out.line("store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);");
+  out.line("return;");
+  out.close();
+}
+
 EmittedKernel emit(const KernelSpec& spec) {
   if (const auto reason = backward::violates(parse_arch(spec.arch), spec))
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
@@ -152,23 +178,30 @@ EmittedKernel emit(const KernelSpec& spec) {
   emit_heading(out, spec);
   std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
-                                 "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh",
-                                 "backward/finish.cuh"};
-  if (spec.deterministic) parts.push_back("ptx/turn.cuh");
-  if (spec.deterministic || spec.config.backward.persistent) parts.push_back("ptx/shared_word.cuh");
+                                 "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
+  const bool turns = takes_turns(spec), ticket = turns || spec.config.backward.persistent;
+  const bool passes = spec.config.backward.dq == DqPath::pass;
+  if (turns) parts.push_back("ptx/turn.cuh");
+  if (ticket) parts.push_back("ptx/shared_word.cuh");
+  if (passes) parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
+  if (!passes) parts.push_back("backward/finish.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   emit_plan(out, spec);
   backward::emit_products(out, spec);
-  backward::emit_producer(out, spec);
-  emit_consumers(out, spec);
   emit_side(out, kernel.shape.before.front(),
             fmt::format("prepare_tile<{}, {}, kBlockM, kDqFloats, {}, {}>(params);", element_name(spec.dtype),
-                        spec.head_dim_v, spec.deterministic, spec.deterministic || spec.config.backward.persistent));
-  emit_side(out, kernel.shape.after.front(),
-            fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
-                        part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
-  emit_main(out, spec, kernel.shape);
+                        spec.head_dim_v, turns, ticket));
+  if (passes) {
+    emit_passes(out, spec, kernel.shape);
+  } else {
+    backward::emit_producer(out, spec);
+    emit_consumers(out, spec);
+    emit_side(out, kernel.shape.after.front(),
+              fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
+                          part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
+    emit_main(out, spec, kernel.shape);
+  }
   kernel.source = out.take();
   return kernel;
 }

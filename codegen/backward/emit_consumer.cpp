@@ -256,8 +256,7 @@ class ConsumerPrinter {
         return;
       case Kind::store:
         out_.line("store_transposed(ds, ds_address + {} * kDsBytes);", ds_stage(a));
-        if (!rows())
-          out_.line("store_transposed(p, ds_address + (kSharedP - kSharedDs) + {} * kDsBytes);", ds_stage(a));
+        if (!rows()) out_.line("store_transposed(p, ds_address + (kSharedP - kSharedDs) + {} * kPBytes);", ds_stage(a));
         return;
       case Kind::fence: out_.line("fence_proxy_async();"); return;
       case Kind::signal: arrive("shared + kDsFull + 8 * stage_ds"); return;
@@ -299,7 +298,7 @@ class ConsumerPrinter {
         return;
       case Product::dv:
         out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
-                  rows() ? "p" : fmt::format("p_columns + (({} * kDsBytes) >> 4)", ds_stage(a)), stage_do());
+                  rows() ? "p" : fmt::format("p_columns + (({} * kPBytes) >> 4)", ds_stage(a)), stage_do());
         return;
       case Product::dk:
         out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(dk_.count),

@@ -19,6 +19,16 @@ void emit_producer(Writer& out, const KernelSpec& spec);
 /// The consumers: one function where both warpgroups run the same code, else one each.
 void emit_consumers(Writer& out, const KernelSpec& spec);
 
+/// DqPath::pass: constants, producers and consumers of both kinds of thread block, and the main kernel.
+void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape);
+/// One thread's part of emit_producer() alone: K and V of a block, then Q and dO tile by tile.
+void emit_key_producer(Writer& out);
+
+/// The main kernel's declaration, up to the opening brace, and its address of shared memory.
+void open_main(Writer& out, const LaunchShape& shape);
+/// What a thread block of keys does where there are no queries.
+void emit_no_queries(Writer& out, const std::string& block_at);
+
 /// A warp of a persistent kernel takes the next block of keys from the producer: `index`, -1 at the end.
 void emit_take_item(Writer& out);
 

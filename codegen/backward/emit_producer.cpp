@@ -223,15 +223,22 @@ void emit_add_dq(Writer& out, const KernelSpec& spec) {
 
 }  // namespace
 
-void emit_producer(Writer& out, const KernelSpec& spec) {
+void emit_key_producer(Writer& out) {
   emit_load_keys(out);
   emit_load_queries(out);
   emit_load_step(out);
-  if (spec.config.backward.persistent) {
+  emit_produce(out);
+}
+
+void emit_producer(Writer& out, const KernelSpec& spec) {
+  if (!spec.config.backward.persistent) {
+    emit_key_producer(out);
+  } else {
+    emit_load_keys(out);
+    emit_load_queries(out);
+    emit_load_step(out);
     emit_prefetch_keys(out, spec);
     emit_produce_persistent(out, spec);
-  } else {
-    emit_produce(out);
   }
   if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
 }

@@ -7,7 +7,7 @@ namespace attune::codegen::backward {
 namespace {
 
 // Columns of the accumulators of S and dP: queries of a warpgroup.
-int score_columns(const Tunables& t) { return t.split == Split::rows ? t.block_m : t.block_m / 2; }
+int score_columns(const Tunables& t) { return t.split == Split::columns ? t.block_m / 2 : t.block_m; }
 
 void emit_issue_scores(Writer& out, const KernelSpec& spec) {
   out.line("// S^T = K Q^T, or dP^T = V dO^T. K-major operands: 32 bytes a k-step inside a 64-column chunk.");
@@ -37,9 +37,9 @@ void emit_issue_scores_rs(Writer& out, const KernelSpec& spec) {
 }
 
 void emit_issue_gradient(Writer& out, const KernelSpec& spec, int columns) {
-  const bool registers = spec.config.backward.split == Split::rows;
-  out.line("// dV += P^T dO, or dK += dS^T Q, {} columns. MN-major operands: a k-step is 16 rows of 128 bytes.",
-           columns);
+  const bool registers = spec.config.backward.split != Split::columns;
+  out.line("// dV += P^T dO, or dK += dS^T Q{}, {} columns. MN-major operands: a k-step is 16 rows of 128 bytes.",
+           spec.config.backward.dq == DqPath::pass ? ", or dQ += dS K" : "", columns);
   out.open(fmt::format("ATTUNE_DEVICE void {}(float (&d)[{}], {}, uint64_t queries, int accumulate) {{",
                        issue_gradient_name(columns), columns / 2,
                        registers ? "const uint32_t (&a)[kPacked]" : "uint64_t a"));
@@ -79,7 +79,7 @@ void emit_products(Writer& out, const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
   const Layout l = backward::layout_of(spec);
   std::set<int> gradients, dqs;
-  if (t.split == Split::rows) {
+  if (t.split != Split::columns) {
     gradients = {spec.head_dim, spec.head_dim_v};
   } else {
     for (const auto& owned : {l.dk, l.dv})
@@ -91,7 +91,7 @@ void emit_products(Writer& out, const KernelSpec& spec) {
 
   std::set<int> shared(dqs), registers;
   shared.insert(score_columns(t));
-  (t.split == Split::rows ? registers : shared).insert(gradients.begin(), gradients.end());
+  (t.split == Split::columns ? shared : registers).insert(gradients.begin(), gradients.end());
   if (t.v_in_registers) registers.insert(score_columns(t));
   for (int n : shared) emit_wgmma(out, spec.dtype, n, OperandA::shared_any);
   for (int n : registers) emit_wgmma(out, spec.dtype, n, OperandA::registers);

@@ -21,6 +21,7 @@ std::array<DqPart, kConsumers> dq_parts(const KernelSpec& s, bool transposed) {
   const Tunables& t = s.config.backward;
   const bool one_chunk = s.head_dim <= 64;
   std::array<DqPart, kConsumers> parts;
+  if (t.dq == DqPath::pass) return parts;
   for (int w = 0; w < kConsumers; w++) {
     DqPart& part = parts[static_cast<std::size_t>(w)];
     if (t.split == Split::columns || (t.block_m == 64 && s.head_dim > 128)) {
@@ -50,8 +51,11 @@ Layout layout_of(const KernelSpec& s) {
   l.v_bytes = t.block_n() * l.v_chunks * 128;
   l.q_bytes = t.block_m * l.qk_chunks * 128;
   l.do_bytes = t.block_m * l.v_chunks * 128;
-  l.ds_bytes = t.block_m * t.block_n() * 2;
-  l.p_stages = t.split == Split::columns ? t.ds_stages : 0;
+  const bool products = t.split == Split::products;
+  l.ds_bytes = products ? 0 : t.block_m * t.block_n() * 2;
+  l.p_stages = t.split == Split::rows ? 0 : t.ds_stages;
+  // From warpgroup to warpgroup P goes as it is, in float32; as an operand rounded like dS.
+  l.p_bytes = t.block_m * t.block_n() * (products ? 4 : 2);
   l.statistics_bytes = aligned(t.block_m * 4, 128);
   l.transposed_dq = t.split == Split::rows && t.block_m % 64 != 0;
   l.dq = dq_parts(s, l.transposed_dq);
@@ -63,15 +67,33 @@ Layout layout_of(const KernelSpec& s) {
   l.do_at = l.q_at + t.q_stages * l.q_bytes;
   l.ds_at = l.do_at + t.do_stages * l.do_bytes;
   l.p_at = l.ds_at + t.ds_stages * l.ds_bytes;
-  l.dq_at = l.p_at + l.p_stages * l.ds_bytes;
+  l.dq_at = l.p_at + l.p_stages * l.p_bytes;
   l.lse_at = l.dq_at + (t.dq == DqPath::bulk ? 4 * l.dq_floats() : 0);
   l.delta_at = l.lse_at + t.q_stages * l.statistics_bytes;
   l.barriers_at = l.delta_at + t.do_stages * l.statistics_bytes;
+  if (t.dq == DqPath::pass) l.barriers_at = std::max(l.barriers_at, query_layout_of(s).data_bytes);
   // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items.
+  // (A thread block that computes dQ: full of each warpgroup's Q and dO, full and empty of each stage of K and V.)
   l.items_at = l.barriers_at + 8 * (8 + 2 * (t.q_stages + t.do_stages + t.ds_stages));
   l.bytes = aligned(l.items_at + 8, 16);
   l.bytes += 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
+}
+
+QueryLayout query_layout_of(const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  const int qk_chunks = chunks(s.head_dim), v_chunks = chunks(s.head_dim_v);
+  const int k_bytes = t.block_n() * qk_chunks * 128, v_bytes = t.block_n() * v_chunks * 128;
+  QueryLayout q;
+  q.do_at = kQueryRows * qk_chunks * 128;
+  q.k_at = q.do_at + kQueryRows * v_chunks * 128;
+  // K of a step is needed longer than V, so that V gets a second buffer only where there is room.
+  constexpr int kRoom = 224 * 1024;
+  q.k_stages = 2;
+  q.v_stages = q.k_at + 2 * (k_bytes + v_bytes) <= kRoom ? 2 : 1;
+  q.v_at = q.k_at + q.k_stages * k_bytes;
+  q.data_bytes = q.v_at + q.v_stages * v_bytes;
+  return q;
 }
 
 LaunchShape launch_shape(const KernelSpec& s) {
@@ -86,7 +108,10 @@ LaunchShape launch_shape(const KernelSpec& s) {
   shape.kv_box_rows = t.block_n();
   shape.o_box_rows = 64;
   shape.before = {{.entry = "attune_backward_prepare", .threads = 256}};
-  shape.after = {{.entry = "attune_backward_finish", .threads = 256}};
+  if (t.dq == DqPath::pass)
+    shape.dq_rows = kQueryRows;
+  else
+    shape.after = {{.entry = "attune_backward_finish", .threads = 256}};
   return shape;
 }
 
@@ -115,8 +140,8 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p) {
   w.shifts_at = take(tiles * block_m * 4);
   w.deltas_at = take(tiles * block_m * 4);
   w.dq_sums_at = take(tiles * static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
-  w.turns_at = take(spec.deterministic ? tiles * 4 : 0);
-  w.ticket_at = take(tiles > 0 && (spec.deterministic || spec.config.backward.persistent) ? 4 : 0);
+  w.turns_at = take(backward::takes_turns(spec) ? tiles * 4 : 0);
+  w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || spec.config.backward.persistent) ? 4 : 0);
   return w;
 }
 

@@ -27,7 +27,8 @@ struct Layout {
   int qk_chunks = 0, v_chunks = 0;              ///< 64-column chunks of Q and K rows, of V and dO rows
   int k_bytes = 0, v_bytes = 0;                 ///< the block of keys
   int q_bytes = 0, do_bytes = 0, ds_bytes = 0;  ///< one buffer
-  int p_stages = 0;                             ///< buffers of P, of dS's size: 0 where P stays in registers
+  int p_stages = 0;                             ///< buffers of P: 0 where it stays in registers
+  int p_bytes = 0;                              ///< one of them
   int statistics_bytes = 0;                     ///< one buffer of LSE or delta
   bool transposed_dq = false;                   ///< dQ^T = K^T dS^T
   std::array<DqPart, kConsumers> dq;            ///< by warpgroup
@@ -41,6 +42,21 @@ struct Layout {
   int dq_start(int warpgroup) const { return warpgroup == 0 ? 0 : dq[0].floats(); }
 };
 Layout layout_of(const KernelSpec& spec);
+
+/// DqPath::pass: the plan of a thread block that computes dQ. Each warpgroup has 64 query rows, whose Q and dO stay.
+struct QueryLayout {
+  int k_stages = 0, v_stages = 0;
+  int q_at = 0, do_at = 0, k_at = 0, v_at = 0;  ///< Q and dO: a warpgroup's behind the other's
+  int data_bytes = 0;                           ///< of all these
+};
+QueryLayout query_layout_of(const KernelSpec& spec);
+/// Query rows of such a thread block.
+constexpr int kQueryRows = 64 * kConsumers;
+
+/// Whether the blocks of a head take turns at dQ's sums.
+inline bool takes_turns(const KernelSpec& spec) {
+  return spec.deterministic && spec.config.backward.dq != DqPath::pass;
+}
 
 LaunchShape launch_shape(const KernelSpec& spec);
 

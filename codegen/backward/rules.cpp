@@ -15,8 +15,8 @@ Reason shapes(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if (t.block_m % 16 != 0 || t.block_m < 16 || t.block_m > 128)
     return fmt::format("block_m: {} is not a multiple of 16 up to 128", t.block_m);
-  if (t.split == Split::columns && t.block_m != 64)
-    return fmt::format("block_m: {} with split = columns (allowed: 64)", t.block_m);
+  if (t.split != Split::rows && t.block_m != 64)
+    return fmt::format("block_m: {} with split = columns or products (allowed: 64)", t.block_m);
   if (t.split == Split::rows && t.block_m != 64 && s.head_dim > 128)
     return fmt::format("block_m: {} above head dim 128 (allowed: 64)", t.block_m);
   if (t.registers != 224 && t.registers != 232 && t.registers != 240)
@@ -26,6 +26,12 @@ Reason shapes(const Arch&, const KernelSpec& s) {
 
 Reason schedule(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
+  if ((t.split == Split::products) != (t.dq == DqPath::pass))
+    return "split: products leaves dQ to a pass of its own (allowed: products with dq = pass, and only so)";
+  if (t.split == Split::products && (t.lag || t.prefetch))
+    return "lag, prefetch: with split = products every warpgroup has one order (allowed: 0)";
+  if (t.split == Split::products && t.q_stages < 2)
+    return "q_stages: with split = products the next Q is loaded while dK still reads this one (allowed: 2 and more)";
   if (t.lag && t.split == Split::columns) return "lag: with split = columns every product needs both warpgroups' dS";
   if (t.lag && t.ds_stages < 2) return "lag: needs ds_stages = 2 or more";
   if (!t.lag && t.ds_stages > 2) return "ds_stages: more than 2 are used with lag alone";
@@ -33,7 +39,8 @@ Reason schedule(const Arch&, const KernelSpec& s) {
   if (t.late_fences && t.dq != DqPath::bulk) return "late_fences: needs dq = bulk";
   if (t.v_in_registers && t.split != Split::rows)
     return "v_in_registers: both warpgroups need all of V (allowed: rows)";
-  if (s.deterministic && t.dq != DqPath::bulk) return "dq: direct additions come in any order (deterministic: bulk)";
+  if (s.deterministic && t.dq == DqPath::direct)
+    return "dq: direct additions come in any order (deterministic: bulk, pass)";
   return {};
 }
 
@@ -63,6 +70,13 @@ Reason shared_memory(const Arch& arch, const KernelSpec& s) {
 Reason registers(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   const Layout l = backward::layout_of(s);
+  if (t.split == Split::products) {
+    // dV, or dK, or dQ, with scores of 64 columns and their packed halves.
+    const int needed = std::max(s.head_dim, s.head_dim_v) / 2 + 64 + 16 + 24;
+    if (needed > t.registers)
+      return fmt::format("registers: about {} a thread needed, {} available", needed, t.registers);
+    return {};
+  }
   const bool rows = t.split == Split::rows;
   const int gradients = rows ? (s.head_dim + s.head_dim_v) / 2 : (l.dk[0].count + l.dv[0].count) / 2;
   const int scores = rows ? t.block_m : t.block_m / 2;  // S and dP

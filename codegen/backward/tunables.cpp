@@ -7,8 +7,8 @@
 namespace attune::codegen::backward {
 namespace {
 
-constexpr std::array<const char*, 2> kSplits{"rows", "columns"};
-constexpr std::array<const char*, 2> kDqPaths{"bulk", "direct"};
+constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
+constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
 
 }  // namespace
 

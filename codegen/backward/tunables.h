@@ -12,12 +12,14 @@ namespace attune::codegen::backward {
 enum class Split {
   rows,     ///< 64 of 128 keys each: P and dS stay in registers for dV and dK; dK and dV fit up to head dim 128
   columns,  ///< the same 64 keys: half of the query rows each for the scores, half of the columns of dK, dV and dQ each
+  products,  ///< the same 64 keys: one computes P and dV, the other, which gets P, dP and dK; dQ in a pass of its own
 };
 
 /// How a block's contribution reaches the float32 sums of dQ.
 enum class DqPath {
   bulk,    ///< staged in shared memory, added by bulk copies of a warp of their own
   direct,  ///< added from registers
+  pass,    ///< no sums: other thread blocks of the launch compute dQ, for which they compute S and dP again
 };
 
 struct Tunables {
@@ -26,7 +28,7 @@ struct Tunables {
   Split split = Split::rows;
   int q_stages = 2;        ///< buffers of Q and LSE
   int do_stages = 2;       ///< buffers of dO and delta
-  int ds_stages = 2;       ///< buffers of dS, and of P where it goes through shared memory
+  int ds_stages = 2;       ///< buffers of dS, and of P where it goes through shared memory (products: of P alone)
   bool lag = false;        ///< dQ of a block is computed one step late: no barrier between the warpgroups in a step
   bool ping_pong = false;  ///< consumers take turns at the elementwise part of a step
   bool late_fences =

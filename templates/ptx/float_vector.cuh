@@ -7,6 +7,13 @@ ATTUNE_DEVICE float2 ld_shared_v2(uint32_t address) {
   return value;
 }
 
+ATTUNE_DEVICE void ld_shared_v4(uint32_t address, float& x, float& y, float& z, float& w) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+               : "r"(address)
+               : "memory");
+}
+
 ATTUNE_DEVICE void st_shared_v4(uint32_t address, float x, float y, float z, float w) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }

@@ -281,7 +281,9 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
     reports.push_back(machine.launch(program, launch.entry, options, arguments));
   };
   for (const codegen::SideLaunch& launch : shape.before) side(launch);
-  if (key_blocks > 0) {
+  const std::int64_t dq_blocks =
+      shape.dq_rows == 0 ? 0 : (p.seqlen_q + shape.dq_rows - 1) / shape.dq_rows * p.heads * p.batch;
+  if (key_blocks + dq_blocks > 0) {
     TensorMap q = map_of(p.dtype, data.q, shape.q_box_rows, data.k),
               k = map_of(p.dtype, data.k, shape.kv_box_rows, data.q),
               v = map_of(p.dtype, data.v, shape.kv_box_rows, data.q),
@@ -290,7 +292,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
               d_v = map_of(p.dtype, data.d_v, shape.o_box_rows, data.q);
     const bool persistent = spec.config.backward.persistent && p.seqlen_q > 0;
     constexpr int kWorkers = 2;  // few, so that each computes many blocks of keys
-    options.grid = {count(persistent ? std::min<std::int64_t>(key_blocks, kWorkers) : key_blocks)};
+    options.grid = {count((persistent ? std::min<std::int64_t>(key_blocks, kWorkers) : key_blocks) + dq_blocks)};
     options.block = {static_cast<unsigned>(shape.threads)};
     options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
     void* arguments[] = {&q, &k, &v, &d_o, &d_k, &d_v, &params};

@@ -23,6 +23,8 @@ struct Fault {
 constexpr const char* kMeeting = "family=sm90_backward";
 constexpr const char* kLagging = "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232";
 
+constexpr const char* kPasses = "family=sm90_backward,split=products,dq=pass,ds_stages=1";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -40,6 +42,14 @@ constexpr Fault kFaults[] = {
      "deadlock"},
     {"the diagonal is off by one", kMeeting, "mask_queries(s, limit - tile.m", "mask_queries(s, limit - 1 - tile.m",
      ""},
+    {"P is read by the other warpgroup before it is there", kPasses,
+     "    mbarrier_wait(shared + kPFull + 8 * stage_p, phase_p);\n    load_fragments", "    load_fragments", "race"},
+    {"P is written over before it was read", kPasses,
+     "    mbarrier_wait(shared + kPEmpty + 8 * stage_p, phase_p);\n    store_fragments", "    store_fragments", "race"},
+    {"another buffer of K is given back", kPasses, "kRingKEmpty + 8 * stage_of<kKStages>((step + 1) - 1)",
+     "kRingKEmpty + 8 * stage_of<kKStages>(step + 1)", "deadlock"},
+    {"keys beyond the diagonal count for dQ", kPasses, "        mask_unseen(s, upper, upper - 8)",
+     "        mask_unseen(s, upper - 1, upper - 9)", ""},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };

@@ -224,7 +224,7 @@ TEST_CASE_FIXTURE(PackFixture, "numbers out of range") {
   huge.replace(huge.find("\"@\""), 3, "184467440737095516170000");
   check_refused_manifest(huge, "cubin_bytes");
   for (const char* field :
-       {"threads", "shared_bytes", "block_m", "block_n", "q_box_rows", "kv_box_rows", "o_box_rows"}) {
+       {"threads", "shared_bytes", "block_m", "block_n", "q_box_rows", "kv_box_rows", "o_box_rows", "dq_rows"}) {
     for (const json& value : {json(-1), json(1ll << 31), json(~0ull), json(2.0), json("1")}) {
       check_refused_manifest(with(std::string("/entries/0/launch/") + field, value), field);
     }

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
 
-#line 689 "kernel.cu"
+#line 696 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -10,8 +10,9 @@ constexpr int kScores = 48, kPacked = 24;  // registers a thread
 constexpr int kDqFloats = 6144;  // sums of dQ a query tile
 
 // Shared memory, bytes from the first 1024-byte boundary.
-constexpr uint32_t kQBytes = 12288, kDoBytes = 12288, kDsBytes = 24576, kStatisticsBytes = 384;
-constexpr uint32_t kSharedK = 0, kSharedV = 16384, kSharedQ = 32768, kSharedDo = 57344, kSharedDs = 81920;
+constexpr uint32_t kQBytes = 12288, kDoBytes = 12288, kStatisticsBytes = 384;
+constexpr uint32_t kSharedK = 0, kSharedV = 16384, kSharedQ = 32768, kSharedDo = 57344;
+constexpr uint32_t kSharedDs = 81920, kDsBytes = 24576;
 constexpr uint32_t kSharedDq = 131072;
 constexpr uint32_t kSharedLse = 155648, kSharedDelta = 156416;
 constexpr uint32_t kKFull = 157184, kVFull = kKFull + 8;
@@ -163,6 +164,11 @@ ATTUNE_DEVICE void issue_dq_n48(float (&d)[24], uint64_t ds, uint64_t keys) {
     wgmma_m64n48k16_bf16_ss<1, 0>(d, keys_step, ds_step, step > 0);
   }
   wgmma_commit_group();
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+attune_backward_prepare(const __grid_constant__ BackwardParams params) {
+  prepare_tile<Bf16, 64, kBlockM, kDqFloats, false, true>(params);
 }
 
 // K or V of the block: it comes once.
@@ -453,11 +459,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     staged = true;
   }
   if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Bf16, 64, kBlockM, kDqFloats, false, true>(params);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -59,6 +59,11 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=128", "block_m=24").starts_with("block_m: 24 is not a multiple of 16"));
   CHECK(reason("head_dim=256", "block_m=80").starts_with("block_m: 80 above head dim 128"));
   CHECK(reason("head_dim=64", "split=columns,block_m=128").starts_with("block_m: 128 with split = columns"));
+  CHECK(reason("head_dim=64", "split=products,dq=bulk").starts_with("split: products leaves dQ to a pass"));
+  CHECK(reason("head_dim=64", "split=rows,dq=pass").starts_with("split: products leaves dQ to a pass"));
+  CHECK(reason("head_dim=64", "split=products,dq=pass,q_stages=1").starts_with("q_stages: "));
+  CHECK(reason("head_dim=64", "split=products,dq=pass,prefetch=1").starts_with("lag, prefetch: "));
+  CHECK(reason("head_dim=256,deterministic=1", "split=products,dq=pass") == "fits");
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
   CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
   CHECK(reason("head_dim=64", "ds_stages=3").starts_with("ds_stages: more than 2"));
@@ -96,6 +101,7 @@ TEST_CASE("backward: dQ's parts cover its tile once") {
        {"head_dim=40", "head_dim=64", "head_dim=72", "head_dim=128", "head_dim=136", "head_dim=200", "head_dim=256"}) {
     const Problem p = parse_problem(std::string("op=backward,heads=2,") + text);
     for (const Config& c : candidates(kArch, p)) {
+      if (c.backward.dq == backward::DqPath::pass) continue;  // no sums
       const backward::Layout l = backward::layout_of(specialise(kArch, p, c));
       std::vector<int> covered(static_cast<std::size_t>(c.backward.block_m * 64 * l.qk_chunks), 0);
       for (const backward::DqPart& part : l.dq)
@@ -127,6 +133,12 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   CHECK(backward_workspace(spec, p).bytes < 101 * w.bytes);
   p.seqlen_q = 0;
   CHECK(backward_workspace(spec, p).dq_sums_at == 0);
+  // Two passes need neither sums nor turns.
+  p.seqlen_q = 1000;
+  const KernelSpec passes = specialise(kArch, p, config("split=products,dq=pass"));
+  CHECK(backward_workspace(passes, p).bytes == 2 * 16 * 64 * 6 * 3 * 4);
+  CHECK(launch_shape(passes).dq_rows == 128);
+  CHECK(launch_shape(passes).after.empty());
 }
 
 TEST_CASE("backward: the cost model orders what is plainly ordered") {
@@ -136,6 +148,10 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
   CHECK(total(lagging + ",prefetch=1") < total(""));
   CHECK(total("") < total("dq=direct"));
   CHECK(total("") < total("split=columns"));
+  CHECK(total("") < total("split=products,dq=pass"));
+  const Problem wide = parse_problem("op=backward,head_dim=256,heads=8,batch=4,seqlen_q=4096");
+  CHECK(estimate(kArch, wide, config("split=products,dq=pass")).total <
+        estimate(kArch, wide, config("split=columns,dq=direct")).total);
   Problem twice = p;
   twice.batch *= 2;
   const double once = estimate(kArch, p, config("")).total;

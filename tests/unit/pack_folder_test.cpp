@@ -29,6 +29,7 @@ TEST_CASE("a manifest survives its text, and its text is always the same") {
   manifest.created = "2025-01-01";
   manifest.entries[1].launch.before = {{"prepare", 256, 0}};
   manifest.entries[1].launch.after = {{"finish", 256, 1024}, {"last", 32, 0}};
+  manifest.entries[1].launch.dq_rows = 128;
   const std::string text = to_json(manifest);
   CHECK(parse_manifest(text) == manifest);
   CHECK(to_json(parse_manifest(text)) == text);

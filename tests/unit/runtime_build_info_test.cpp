@@ -42,6 +42,7 @@ TEST_CASE("build metadata: kernels before and after the main one") {
   BuildInfo info = example();
   info.shape.before = {{.entry = "prepare", .threads = 256, .shared_bytes = 16}};
   info.shape.after = {{.entry = "finish", .threads = 128}, {.entry = "last", .threads = 32}};
+  info.shape.dq_rows = 128;
   const std::string text = to_json(info);
   CHECK(parse_build_info(text) == info);
   CHECK(parse_build_info(text).shape == info.shape);
