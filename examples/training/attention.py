@@ -18,7 +18,7 @@ class Attention:
     is queued on PyTorch's current stream; calls may come from any thread.
 
     `problem` is a problem.Problem (its op does not matter; deterministic: dQ has the same bits in every run), `runtime`
-    an attune_ctypes.Runtime of `device`.
+    an attune_ctypes.Runtime of `device`, which has an index ("cuda:0").
     """
 
     def __init__(self, runtime, problem, device):
@@ -38,24 +38,45 @@ class Attention:
         }
 
     def __call__(self, q, k, v):
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            self._check(name, tensor)
         return _Function.apply(q, k, v, self)
 
-    def empty(self, name):
-        """Memory for a tensor, or its gradient; dense."""
-        dtype = torch.float32 if name == "lse" else DTYPES[self.problem.dtype]
-        return torch.empty(self._shapes[name], dtype=dtype, device=self.device)
+    def forward(self, q, k, v):
+        """O and LSE [batch, heads, seqlen_q], which backward() needs; nothing for autograd."""
+        self._check(q=q, k=k, v=v)
+        o, lse = self._empty("o"), self._empty("lse")
+        self.forward_plan.bind(q, k, v, o, lse, stream=self._stream())()
+        return o, lse
 
-    def stream(self):
+    def backward(self, q, k, v, o, d_o, lse):
+        """dQ, dK and dV, dense, from what forward() read and returned and from dO, of any strides."""
+        self._check(q=q, k=k, v=v, o=o, d_o=d_o, lse=lse)
+        d_o = d_o.contiguous()  # that of a sum, say, is a broadcast number with strides of 0
+        d_q, d_k, d_v = (self._empty(name) for name in "qkv")
+        # Goes back to PyTorch's allocator on return, which gives it out again in the stream's order: behind the launch.
+        workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
+        launch = self.backward_plan.bind_backward(
+            q, k, v, o, d_o, lse, d_q, d_k, d_v, workspace, stream=self._stream()
+        )
+        launch()
+        return d_q, d_k, d_v
+
+    def _empty(self, name):
+        return torch.empty(self._shapes[name], dtype=self._dtype(name), device=self.device)
+
+    def _dtype(self, name):
+        return torch.float32 if name == "lse" else DTYPES[self.problem.dtype]
+
+    def _stream(self):
         return torch.cuda.current_stream(self.device).cuda_stream
 
-    def _check(self, name, tensor):
+    def _check(self, **tensors):
         """A plan takes pointers and strides alone: what does not fit the problem would be read out of bounds."""
-        allowed = (self._shapes[name], DTYPES[self.problem.dtype], self.device)
-        found = (tuple(tensor.shape), tensor.dtype, tensor.device)
-        if found != allowed:
-            raise ValueError(f"{name}: {_words(*found)} (allowed: {_words(*allowed)})")
+        for name, tensor in tensors.items():
+            kind = name.removeprefix("d_")
+            allowed = (self._shapes[kind], self._dtype(kind), self.device)
+            found = (tuple(tensor.shape), tensor.dtype, tensor.device)
+            if found != allowed:
+                raise ValueError(f"{name}: {_words(*found)} (allowed: {_words(*allowed)})")
 
 
 def _words(shape, dtype, device):
@@ -63,13 +84,9 @@ def _words(shape, dtype, device):
 
 
 class _Function(torch.autograd.Function):
-    """Tensors that are released here go back to PyTorch's allocator, which gives them out again in the stream's order:
-    launches that are still queued have them to themselves."""
-
     @staticmethod
     def forward(ctx, q, k, v, attention):
-        o, lse = attention.empty("o"), attention.empty("lse")
-        attention.forward_plan.bind(q, k, v, o, lse, stream=attention.stream())()
+        o, lse = attention.forward(q, k, v)
         ctx.attention = attention
         ctx.save_for_backward(q, k, v, o, lse)
         return o
@@ -77,13 +94,5 @@ class _Function(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_o):
-        attention = ctx.attention
         q, k, v, o, lse = ctx.saved_tensors
-        d_o = d_o.contiguous()  # that of a sum, say, is a broadcast number with strides of 0
-        d_q, d_k, d_v = (attention.empty(name) for name in "qkv")
-        workspace = torch.empty(attention.workspace_bytes, dtype=torch.uint8, device=attention.device)
-        launch = attention.backward_plan.bind_backward(
-            q, k, v, o, d_o, lse, d_q, d_k, d_v, workspace, stream=attention.stream()
-        )
-        launch()
-        return d_q, d_k, d_v, None
+        return *ctx.attention.backward(q, k, v, o, d_o, lse), None

@@ -7,6 +7,7 @@ they come from and what they come to, and OUT.svg, a picture; docs/training.md s
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -18,14 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import peers_path  # noqa: F401  makes the next ones importable
 
-import attune_ctypes
 import environment
 from problem import Problem
 
+import attune_runtime
 import language
 import training_figure
 import training_results
-from attention import Attention
 from model import Model
 
 WIDTH = 512  # heads * head dim
@@ -127,11 +127,7 @@ def arguments():
         help="train twice with attune's deterministic backward pass: losses and weights must have the same bits",
     )
     group.add_argument("--out", default="training", metavar="PREFIX", help="of the files (default: training)")
-    group = parser.add_argument_group("attune")
-    group.add_argument(
-        "--lib", metavar="PATH", help="libattune.so (default: $ATTUNE_LIB, else beside attune_ctypes.py)"
-    )
-    group.add_argument("--cache-dir", metavar="DIR", help="attune's cache (default: as attune finds it)")
+    attune_runtime.add_arguments(parser)
     environment.add_arguments(parser)
     args = parser.parse_args()
     check(parser, args)
@@ -168,12 +164,8 @@ def open_attention(args, device):
         seqlen_q=args.seqlen,
         deterministic=args.deterministic,
     )
-    try:
-        library = attune_ctypes.Library(args.lib)
-        runtime = attune_ctypes.Runtime(library, device=device.index, cache_directory=args.cache_dir)
-        return runtime, Attention(runtime, problem, device)
-    except (OSError, attune_ctypes.AttuneError) as error:
-        sys.exit(str(error))
+    runtime = attune_runtime.open_runtime(args, device)
+    return runtime, *attune_runtime.attentions(runtime, [problem], device)
 
 
 def settings(args):
@@ -192,7 +184,7 @@ def main():
     args = arguments()
     if args.deterministic:
         make_deterministic()
-    device = torch.device("cuda", torch.cuda.current_device())
+    device = attune_runtime.current_device()
     runtime, attention = open_attention(args, device)
     print(f"plans after {time.monotonic() - begin:.0f} s", file=sys.stderr)
     training = Training(args, device)
@@ -201,7 +193,10 @@ def main():
 
     verdict = training_results.judge(curves, training.without_attention, same_bits)
     described = environment.describe(args, runtime.lib, environment.open_nvml())
-    plans = {"forward": attention.forward_plan.info("json"), "backward": attention.backward_plan.info("json")}
+    plans = {
+        "forward": json.loads(attention.forward_plan.info("json")),
+        "backward": json.loads(attention.backward_plan.info("json")),
+    }
     training_results.write_csv(f"{args.out}.csv", curves)
     training_results.write_json(f"{args.out}.json", described, settings(args), plans, verdict)
     picture = training_figure.draw(curves, verdict, settings(args), described)

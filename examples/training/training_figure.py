@@ -15,7 +15,7 @@ SERIES = {  # curve: (name, colour, width), in the order in which they are drawn
 }
 FAINT, LIMIT = "#dddddd", "#777777"
 
-MARGIN, GAP = 72, 16
+MARGIN, GAP = 72, 24
 PLOT_WIDTH, LOSS_HEIGHT, DISTANCE_HEIGHT = 640, 260, 130
 HEAD, LABELS, LINE = 58, 34, 16  # heights: of title and legend, of an axis's labels, of a line of text
 
@@ -27,11 +27,9 @@ def draw(curves, verdict, settings, about):
     width = MARGIN + PLOT_WIDTH + GAP
     height = HEAD + LOSS_HEIGHT + GAP + DISTANCE_HEIGHT + LABELS + LINE * len(notes) + 8
     picture = svg.picture(width, height, "Loss of a transformer, trained with attune and with PyTorch")
-    title = (
-        "Loss of a transformer: {layers} layers, {heads} heads, {heads_kv} KV heads, head dim {head_dim}, "
-    )
+    title = "Loss over {steps} steps: {layers} layers, {heads} heads ({heads_kv} for K and V) of {head_dim}, "
     title += "{batch} x {seqlen} characters a step"
-    svg.text(picture, 12, 22, title.format(**settings), size=14, weight="bold")
+    svg.text(picture, 12, 22, title.format(**settings), size=13, weight="bold")
     _legend(picture)
     steps = len(curves[results.ATTUNE])
     _losses(
