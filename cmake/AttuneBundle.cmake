@@ -1,5 +1,5 @@
-# The target "bundle": <build>/bundle/ with the stripped programs, the shared library and the peers' benchmark scripts,
-# for a machine that has a GPU but nothing installed to build with.
+# The target "bundle": <build>/bundle/ with the stripped programs, the shared library, the peers' benchmark scripts and, in
+# training/, the training example, for a machine that has a GPU but nothing installed to build with.
 
 set(bundled)
 foreach(target attune_cli attune_worker attune attune_gpu)
@@ -23,4 +23,7 @@ file(GLOB peers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/peers/*.py
 if(peers)
   list(APPEND bundle_commands COMMAND ${CMAKE_COMMAND} -E copy ${peers} ${bundle_dir})
 endif()
+file(GLOB training CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/training/*.py)
+list(APPEND bundle_commands COMMAND ${CMAKE_COMMAND} -E make_directory ${bundle_dir}/training
+                            COMMAND ${CMAKE_COMMAND} -E copy ${training} ${bundle_dir}/training)
 add_custom_target(bundle ${bundle_commands} DEPENDS ${bundled} VERBATIM)
