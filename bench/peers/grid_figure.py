@@ -2,9 +2,15 @@
 plots for each head dim and mask."""
 
 import math
-import xml.etree.ElementTree as ET
 
 import grid_table
+
+from svg import INK, grid_step, picture
+from svg import line as _line
+from svg import marker as _marker
+from svg import node as _node
+from svg import path as _path
+from svg import text as _text
 
 FLOP_PER_CLOCK = 4096  # dense bf16 or fp16, of an SM
 SMS = 132  # of an H100 SXM or H200, where the environment says nothing
@@ -17,7 +23,7 @@ SERIES = {  # column: (name, colour, marker)
     OTHER_PEER: ("FlashAttention-2", "#7a3e9d", "diamond"),
 }
 RATIO_COLOUR = SERIES["attune_tflops"][1]
-INK, FAINT, LIMIT, BAD = "#222222", "#dddddd", "#777777", "#b00020"
+FAINT, LIMIT, BAD = "#dddddd", "#777777", "#b00020"
 
 COLUMNS = 3  # panels side by side
 MARGIN, GAP = 56, 14
@@ -36,21 +42,8 @@ def draw(rows, about):
     width = min(len(found), COLUMNS) * PANEL_WIDTH if found else PANEL_WIDTH
     width = max(width, 2 * PANEL_WIDTH)  # room for the legend
     height = HEAD + lines * PANEL_HEIGHT + LINE * len(notes) + 8
-    svg = ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width} {height}",
-            "width": str(width),
-            "height": str(height),
-            "font-family": "system-ui, sans-serif",
-            "font-size": "11",
-            "role": "img",
-        },
-    )
     subject = grid_table.subject(rows).capitalize()
-    _node(svg, "title", f"{subject}: TFLOP/s and ratio to the best peer")
-    _node(svg, "rect", width=width, height=height, fill="white")
+    svg = picture(width, height, f"{subject}: TFLOP/s and ratio to the best peer")
     _head(svg, rows, subject)
     scales = Scales(found, sms_of(about))
     for index, panel in enumerate(found):
@@ -106,18 +99,12 @@ class Scales:
         ratios = [
             row[column] for row in rows for column in ("ratio", "ratio_min", "ratio_max") if row[column]
         ]
-        self.speed_step = _step(max(speeds, default=1))
+        self.speed_step = grid_step(max(speeds, default=1))
         self.speed_top = self.speed_step * math.ceil(max(speeds, default=1) / self.speed_step)
         low, high = min(ratios + [1]), max(ratios + [1])
-        self.ratio_step = _step(max(high - low, 0.1))
+        self.ratio_step = grid_step(max(high - low, 0.1))
         self.ratio_bottom = self.ratio_step * math.floor(low / self.ratio_step - 0.25)
         self.ratio_top = self.ratio_step * math.ceil(high / self.ratio_step + 0.25)
-
-
-def _step(span):
-    """A round distance of grid lines: three to seven of them in the span."""
-    power = 10 ** math.floor(math.log10(span))
-    return next(step * power for step in (0.2, 0.5, 1, 2) if span / (step * power) <= 7)
 
 
 # -- panels ----------------------------------------------------------------------------------------
@@ -215,61 +202,6 @@ def _ratios(group, panel, centres, frame):
         centre, _, row = min(known, key=lambda item: item[2]["ratio"])
         above = frame.at(row["ratio_max"] or row["ratio"]) - 7
         _text(group, centre, above, f"{row['ratio']:.3f}", anchor="middle", size=10)
-
-
-# -- SVG -------------------------------------------------------------------------------------------
-
-
-def _node(parent, tag, text=None, **attributes):
-    names = {name: name.rstrip("_").replace("_", "-") for name in attributes}
-    node = ET.SubElement(parent, tag, {names[name]: _attribute(value) for name, value in attributes.items()})
-    node.text = text
-    return node
-
-
-def _attribute(value):
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _text(parent, x, y, text, anchor="start", size=11, weight="normal"):
-    return _node(
-        parent, "text", text, x=x, y=y, text_anchor=anchor, font_size=size, font_weight=weight, fill=INK
-    )
-
-
-def _line(parent, x1, y1, x2, y2, colour, dash="none"):
-    return _node(parent, "line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour, stroke_dasharray=dash)
-
-
-def _path(parent, points, colour, class_="series", dash="none"):
-    text = " ".join(f"{_attribute(float(x))},{_attribute(float(y))}" for x, y in points)
-    return _node(
-        parent,
-        "polyline",
-        class_=class_,
-        points=text,
-        fill="none",
-        stroke=colour,
-        stroke_width=1.5,
-        stroke_dasharray=dash,
-    )
-
-
-def _marker(parent, kind, x, y, colour):
-    if kind == "circle":
-        return _node(parent, "circle", cx=float(x), cy=float(y), r=3.5, fill=colour)
-    if kind == "square":
-        return _node(parent, "rect", x=x - 3.0, y=y - 3.0, width=6, height=6, fill=colour)
-    corners = {
-        "triangle": ((0, -4), (4, 3), (-4, 3)),
-        "diamond": ((0, -4.5), (4.5, 0), (0, 4.5), (-4.5, 0)),
-    }[kind]
-    return _node(
-        parent,
-        "polygon",
-        points=" ".join(f"{_attribute(float(x + dx))},{_attribute(float(y + dy))}" for dx, dy in corners),
-        fill=colour,
-    )
 
 
 def _annotate(point, column, label, row, text):
