@@ -32,12 +32,8 @@ def draw(curves, verdict, settings, about):
     svg.text(picture, 12, 22, title.format(**settings), size=13, weight="bold")
     _legend(picture)
     steps = len(curves[results.ATTUNE])
-    _losses(
-        picture,
-        curves,
-        verdict,
-        Frame(picture, HEAD, LOSS_HEIGHT, steps, "loss, nats", _loss_range(curves, verdict)),
-    )
+    frame = Frame(picture, HEAD, LOSS_HEIGHT, steps, "loss, nats", _loss_range(curves, verdict))
+    _losses(picture, curves, verdict, frame)
     top = HEAD + LOSS_HEIGHT + GAP
     frame = Frame(picture, top, DISTANCE_HEIGHT, steps, "away from float32", _distance_range(curves, verdict))
     _distances(picture, curves, verdict, frame)
@@ -50,9 +46,9 @@ def draw(curves, verdict, settings, about):
 def captions(verdict, about):
     """Lines below the picture: what is drawn, what came out, and where."""
     lines = [
-        f"Above: every step. Below: means of {results.WINDOW} steps, less the float32 curve's; dashed: the limit, "
-        f"{results.TOLERANCE:g} times the",
-        f"spread of PyTorch's bf16. Greatest distance: attune {verdict.deviation:.1e}, PyTorch {verdict.peer_deviation:.1e}, "
+        f"Below: means of {results.WINDOW} steps, less the float32 curve's. Dashed: {results.TOLERANCE:g} times the "
+        "spread of PyTorch's bf16 attention.",
+        f"Greatest distance: attune {verdict.deviation:.1e}, PyTorch {verdict.peer_deviation:.1e}; "
         f"limit {verdict.limit:.1e}.",
     ]
     where = [str(about[key]) for key in ("gpu", "date") if about.get(key)]
