@@ -39,7 +39,8 @@ void check_apart(std::span<const Named> outputs, std::span<const Named> inputs) 
 
 BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
     : PlanState(std::move(context), problem, source),
-      workspace_(codegen::backward_workspace(source.spec, problem)),
+      grid_(codegen::backward_grid(source.spec, source.config.backward, problem, device().properties().sms)),
+      workspace_(codegen::backward_workspace(source.spec, problem, grid_.slots)),
       default_o_strides_(default_strides(problem, Operand::o)),
       default_q_strides_(default_strides(problem, Operand::q)) {
   // The workspace follows from the spec, the grids from the shape: a pack that disagrees would write beyond it.
@@ -51,6 +52,7 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   const std::int64_t key_blocks = tiles_n * problem.heads_kv * problem.batch;
   has_queries_ = query_tiles > 0;
   has_keys_ = key_blocks > 0;
+  stores_dq_ = source.spec.config.backward.finish == codegen::backward::Finish::ring;
   params_.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
   params_.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
   params_.heads = problem.heads;
@@ -58,27 +60,20 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   params_.tiles_m = static_cast<std::int32_t>(tiles_m);
   params_.tiles_n = static_cast<std::int32_t>(tiles_n);
   params_.pairs = static_cast<std::int32_t>(problem.heads_kv * problem.batch);
-  const codegen::backward::Tunables& t = source.config.backward;
-  params_.section = std::max(std::min(t.section > 0 ? t.section : codegen::default_section(problem), params_.pairs), 1);
-  const bool persistent = source.spec.config.backward.persistent && has_queries_;
-  const std::int64_t blocks =
-      persistent ? std::min<std::int64_t>(key_blocks, t.workers > 0 ? t.workers : device().properties().sms)
-                 : key_blocks;
+  params_.section = grid_.section;
+  params_.slots = grid_.slots;
+  params_.tiles_of_pair = static_cast<std::int32_t>(tiles_m * (problem.heads / problem.heads_kv));
   main_.function = function(shape().entry, shape().shared_bytes);
+  main_.config.grid.x = static_cast<unsigned>(grid_.blocks);
   main_.config.block.x = static_cast<unsigned>(shape().threads);
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
-  // Those of queries that compute dQ come behind those of keys.
-  const std::int64_t dq_tiles = shape().dq_rows == 0 ? 0 : blocks_over(problem.seqlen_q, shape().dq_rows);
-  const std::int64_t all_blocks = blocks + dq_tiles * problem.heads * problem.batch;
-  has_blocks_ = all_blocks > 0;
-  main_.config.grid.x = static_cast<unsigned>(all_blocks);
-  set_blocks(all_blocks);
+  set_blocks(grid_.blocks);
   before_ = kernels_of(shape().before, query_tiles);
   after_ = kernels_of(shape().after, query_tiles);
   if (!has_queries_ && !has_keys_) return;
-  maps_.emplace(
-      device(), problem, shape(),
-      std::initializer_list<Operand>{Operand::q, Operand::k, Operand::v, Operand::d_o, Operand::d_k, Operand::d_v});
+  maps_.emplace(device(), problem, shape(),
+                std::initializer_list<Operand>{Operand::q, Operand::k, Operand::v, Operand::d_o, Operand::d_q,
+                                               Operand::d_k, Operand::d_v});
 }
 
 std::vector<BackwardPlan::Kernel> BackwardPlan::kernels_of(const std::vector<codegen::SideLaunch>& sides,
@@ -100,7 +95,10 @@ void BackwardPlan::update_maps(PlanMaps::Memo& memo, const BackwardArgs& args) c
     maps_->update(memo, Operand::q, args.q, args.q_strides);
     maps_->check(memo, Operand::o, args.o, args.o_strides);
     maps_->update(memo, Operand::d_o, args.d_o, args.d_o_strides);
-    maps_->check(memo, Operand::d_q, args.d_q, args.d_q_strides);
+    if (stores_dq_)
+      maps_->update(memo, Operand::d_q, args.d_q, args.d_q_strides);
+    else
+      maps_->check(memo, Operand::d_q, args.d_q, args.d_q_strides);
   }
   if (has_keys_) [[likely]] {
     maps_->update(memo, Operand::k, args.k, args.k_strides);
@@ -111,6 +109,7 @@ void BackwardPlan::update_maps(PlanMaps::Memo& memo, const BackwardArgs& args) c
   if (!has_queries_) {
     maps_->update(memo, Operand::q, args.k, {});
     maps_->update(memo, Operand::d_o, args.k, {});
+    if (stores_dq_) maps_->update(memo, Operand::d_q, args.k, {});
   }
 }
 
@@ -173,6 +172,7 @@ codegen::BackwardParams BackwardPlan::params_of(const BackwardArgs& args, float 
   params.dq_sums = reinterpret_cast<float*>(memory + workspace_.dq_sums_at);
   params.turns = reinterpret_cast<unsigned*>(memory + workspace_.turns_at);
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace_.ticket_at);
+  params.finished = reinterpret_cast<unsigned*>(memory + workspace_.finished_at);
   const auto or_dense = [](const Strides& given, const Strides& dense) { return given == Strides{} ? dense : given; };
   const Strides o = or_dense(args.o_strides, default_o_strides_), d_o = or_dense(args.d_o_strides, default_o_strides_),
                 d_q = or_dense(args.d_q_strides, default_q_strides_);
@@ -205,17 +205,15 @@ void BackwardPlan::launch(const BackwardArgs& args) const {
 
   codegen::BackwardParams params = params_of(args, scale);
   launch_sides(before_, params, args.stream);
-  if (has_blocks_) [[likely]] {
+  if (grid_.blocks > 0) [[likely]] {
     LaunchConfig config = main_.config;
     config.stream = args.stream;
-    void* arguments[] = {memo.of(Operand::q),
-                         memo.of(Operand::k),
-                         memo.of(Operand::v),
-                         memo.of(Operand::d_o),
-                         memo.of(Operand::d_k),
-                         memo.of(Operand::d_v),
-                         &params};
-    device().launch(main_.function, config, arguments);
+    std::array<void*, 8> arguments{memo.of(Operand::q),   memo.of(Operand::k),   memo.of(Operand::v),
+                                   memo.of(Operand::d_o), memo.of(Operand::d_k), memo.of(Operand::d_v)};
+    std::size_t count = 6;
+    if (stores_dq_) arguments[count++] = memo.of(Operand::d_q);
+    arguments[count] = &params;
+    device().launch(main_.function, config, arguments.data());
   }
   launch_sides(after_, params, args.stream);
 }

@@ -31,9 +31,10 @@ class BackwardPlan final : public PlanState {
   void launch_sides(const std::vector<Kernel>& kernels, codegen::BackwardParams& params, Stream stream) const;
 
   bool has_queries_ = false, has_keys_ = false;  // rows of Q, of K, in any sequence
-  bool has_blocks_ = false;                      // the main kernel has something to do
+  bool stores_dq_ = false;                       // the main kernel takes a map of dQ
   std::vector<Kernel> before_, after_;           // none without queries
   Kernel main_;
+  codegen::BackwardGrid grid_;
   codegen::BackwardWorkspace workspace_;
   codegen::BackwardParams params_;  // all but pointers, strides and scale
   Strides default_o_strides_, default_q_strides_;

@@ -32,11 +32,11 @@ int box_rows(const codegen::LaunchShape& shape, Operand operand) {
     case Operand::k:
     case Operand::v: return shape.kv_box_rows;
     case Operand::o:
+    case Operand::d_q:
     case Operand::d_k:
     case Operand::d_v: return shape.o_box_rows;
-    case Operand::d_q: break;
   }
-  fail(ErrorCode::internal, "{}: no kernel takes a map of it", to_string(operand));
+  fail(ErrorCode::internal, "operand {}", static_cast<int>(operand));
 }
 
 }  // namespace

@@ -37,6 +37,14 @@ inline std::vector<BackwardCase> small_backward_cases() {
       {"head_dim=128,heads=2,heads_kv=1,batch=1,causal=1,seqlen_q=190,seqlen_k=96", "split=products,dq=pass", true},
       {"head_dim=192,head_dim_v=128,heads=1,batch=2,seqlen_q=150,seqlen_k=70,deterministic=1", "split=products,dq=pass",
        false, true},
+      // The kernel finishes dQ itself: more pairs than slots, grouped heads, rows and whole tiles that see no key,
+      // strides.
+      {"head_dim=64,heads=4,heads_kv=2,batch=3,seqlen_q=140,seqlen_k=150",
+       "block_m=128,lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,registers=224,workers=2", true},
+      {"head_dim=128,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=200,seqlen_k=70,dtype=fp16",
+       "lag=1,ping_pong=1,late_fences=1,prefetch=1,persistent=1,finish=ring,registers=224,workers=1", true, true},
+      {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=33,seqlen_k=0", "persistent=1,finish=ring,registers=224", true},
+      {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "persistent=1,finish=ring,registers=224", true},
   };
 }
 

@@ -24,7 +24,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
             fmt::format("late_fences {} prefetch {}", t.late_fences, t.prefetch),
             fmt::format("v_in_registers {} registers {}", t.v_in_registers, t.registers),
             fmt::format("dq {}", number(t.dq)),
-            fmt::format("persistent {}", t.persistent)};
+            fmt::format("persistent {} finish {}", t.persistent, number(t.finish))};
   }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),
           fmt::format("consumers {}", c.consumers),

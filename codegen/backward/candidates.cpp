@@ -1,6 +1,7 @@
 // Which backward configs are worth trying for a problem. Axes first, rules after.
 #include <algorithm>
 
+#include "codegen/backward/params.h"
 #include "codegen/backward/space.h"
 
 namespace attune::codegen::backward {
@@ -27,10 +28,11 @@ struct Grid {
   DqPath dq;
   bool persistent;
   int registers;
+  Finish finish = Finish::launch;
 };
 constexpr Grid kGrids[] = {
     {DqPath::bulk, false, 240}, {DqPath::bulk, false, 224},   {DqPath::bulk, true, 232},
-    {DqPath::bulk, true, 224},  {DqPath::direct, false, 240},
+    {DqPath::bulk, true, 224},  {DqPath::direct, false, 240}, {DqPath::bulk, true, 224, Finish::ring},
 };
 
 struct Stages {
@@ -75,13 +77,15 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                         .v_in_registers = v_in_registers,
                         .dq = grid.dq,
                         .persistent = grid.persistent,
+                        .finish = grid.finish,
                         .registers = grid.registers});
   return all;
 }
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
   std::vector<Config> all{config};
-  const std::int64_t pairs = p.batch * p.heads_kv, usual = std::min<std::int64_t>(default_section(p), pairs);
+  const std::int64_t pairs = p.batch * p.heads_kv,
+                     usual = backward_grid(specialise(arch, p, config), config.backward, p, arch.sms).section;
   const auto add = [&](std::int64_t section) {
     if (section == usual) return;
     all.push_back(config);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "codegen/backward/layout.h"
+#include "codegen/backward/params.h"
 #include "codegen/backward/space.h"
 
 namespace attune::codegen::backward {
@@ -13,7 +14,7 @@ namespace {
 
 // Rates an SM and clock (Hopper): bf16 FLOP, exponentials, bytes of shared memory, lanes of issue, bytes of L2.
 constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
-constexpr double kLaunchSeconds = 3 * 4e-6;
+constexpr double kLaunchSeconds = 4e-6;
 // Bytes of dQ a clock that warps add from registers while they do nothing else.
 constexpr double kDirect = 40;
 // Clocks a block of keys costs beside its steps: K and V come, the pipeline fills, dK and dV leave.
@@ -90,11 +91,21 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   const double q_heads = static_cast<double>(p.batch) * p.heads * rows;
   const double kv_heads = static_cast<double>(p.batch) * p.heads_kv * keys;
   const double dims = p.head_dim + p.head_dim_v, sums = l.dq_floats() / m * 4;
-  // Prepare: O, dO, sums; main: all inputs, dK, dV; finish: sums, dQ.
-  e.hbm = (q_heads * (4.0 * p.head_dim_v + sums) + (q_heads + 2 * kv_heads) * 2 * dims +
-           q_heads * (sums + 2.0 * p.head_dim)) /
-          arch.hbm_bytes_per_second;  // sums: 0 in two passes
-  e.launch = kLaunchSeconds;
+  // Prepare: O, dO; main: all inputs, dK, dV; dQ.
+  e.hbm = (q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
+          arch.hbm_bytes_per_second;
+  e.launch = (t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
+  if (t.finish == Finish::ring) {
+    // What L2 cannot hold of a ring, beside the tensors, comes and goes.
+    const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
+    const double pairs = static_cast<double>(p.batch) * p.heads_kv;
+    const double ring = pairs > 0 ? q_heads * sums * grid.slots / pairs : 0;
+    const double outside = std::clamp(2 * ring / static_cast<double>(arch.l2_bytes) - 1, 0.0, 1.0);
+    e.hbm += outside * 2 * q_heads * sums / arch.hbm_bytes_per_second;
+    e.l2 += 2 * q_heads * sums / arch.sms / kL2 / clock;
+  } else {  // zeros before, sums after; none in two passes
+    e.hbm += 2 * q_heads * sums / arch.hbm_bytes_per_second;
+  }
   const double elementwise = std::max(e.exponential, scores * steps * m * n * kInstructions / kIssue / clock);
   const std::array<std::pair<double, const char*>, 4> limits{
       {{e.tensor, "tensor"}, {e.shared_memory, "shared memory"}, {elementwise, "exponential"}, {e.l2, "L2"}}};

@@ -31,7 +31,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
            problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
            t.lag ? "dQ one step late" : "one barrier a step", t.ping_pong ? ", ping-pong" : "",
            t.late_fences ? ", late fences" : "", way_of(t.dq),
-           fmt::format("{}{}", takes_turns(spec) ? " in order" : "", t.persistent ? ", persistent" : ""));
+           fmt::format("{}{}{}", takes_turns(spec) ? " in order" : "", t.persistent ? ", persistent" : "",
+                       t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -58,6 +59,8 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
   if (l.ds_bytes > 0) out.line("constexpr uint32_t kSharedDs = {}, kDsBytes = {};", l.ds_at, l.ds_bytes);
   if (l.p_stages > 0) out.line("constexpr uint32_t kSharedP = {}, kPBytes = {};", l.p_at, l.p_bytes);
   if (t.dq == DqPath::bulk) out.line("constexpr uint32_t kSharedDq = {};", l.dq_at);
+  if (t.finish == Finish::ring)
+    out.line("constexpr uint32_t kSharedRows = {}, kSharedSums = {};  // of dQ to be finished", l.rows_at, l.sums_at);
   out.line("constexpr uint32_t kSharedLse = {}, kSharedDelta = {};", l.lse_at, l.delta_at);
   out.line("constexpr uint32_t kKFull = {}, kVFull = kKFull + 8;", l.barriers_at);
   out.line("constexpr uint32_t kQFull = kVFull + 8, kQEmpty = kQFull + 8 * kQStages;");
@@ -66,6 +69,7 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
   if (t.persistent) {
     out.line("constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + 8;");
     out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
+    if (t.finish == Finish::ring) out.line("constexpr uint32_t kSumsFull = kItemEmpty + 16;");
   }
   if (t.persistent || takes_turns(spec))
     out.line("constexpr uint32_t kItems = {};  // {} from the producer", l.items_at,
@@ -90,13 +94,16 @@ void emit_barriers(Writer& out, const Tunables& t) {
   out.line("mbarrier_init(shared + kVEmpty, 8);");
   out.open("for (int i = 0; i < 2; i++) {");
   out.line("mbarrier_init(shared + kItemFull + 8 * i, 1);");
-  out.line("mbarrier_init(shared + kItemEmpty + 8 * i, 10);  // the consumers' warps and two beside the producer");
+  const int others = t.finish == Finish::ring ? 2 : 1;
+  out.line("mbarrier_init(shared + kItemEmpty + 8 * i, {});  // the consumers' warps and {} of dQ", 8 + others,
+           others == 1 ? "the one" : "those");
   out.close();
+  if (t.finish == Finish::ring) out.line("mbarrier_init(shared + kSumsFull, 1);");
 }
 
 void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   const Tunables& t = spec.config.backward;
-  open_main(out, shape);
+  open_main(out, shape, t.finish == Finish::ring);
   const std::string block_at = fmt::format("key_block_at<kBlockM, kBlockN, {}>", spec.causal);
   emit_no_queries(out, block_at);
   out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
@@ -115,9 +122,16 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.line("setmaxnreg_dec<{}>();", t.producer_registers());
   out.line("const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);");
   out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared{});", block);
-  if (t.dq == DqPath::bulk)
+  if (t.finish == Finish::ring) {
+    out.line("if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);");
+    out.line("if (warp == 2)");
+    out.line(
+        "  finish_tiles<{}, {}, kBlockM, kBlockN, {}>(&map_dq, params, shared + kSharedSums, shared + kSharedRows, "
+        "shared + kSumsFull);",
+        element_name(spec.dtype), spec.head_dim, spec.causal);
+  } else if (t.dq == DqPath::bulk) {
     out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
-  if (t.persistent) out.line("if (warp == 2) prefetch_keys(&map_k, &map_v, params, shared);");
+  }
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", t.registers);
   if (consumers_are_alike(spec)) {
@@ -147,14 +161,14 @@ std::string part_text(const DqPart& part, bool transposed) {
 
 }  // namespace
 
-void open_main(Writer& out, const LaunchShape& shape) {
+void open_main(Writer& out, const LaunchShape& shape, bool dq) {
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
   out.open(fmt::format(
       "{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
       "                const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_do,\n"
       "                const __grid_constant__ TensorMap map_dk, const __grid_constant__ TensorMap map_dv,\n"
-      "                const __grid_constant__ BackwardParams params) {{",
-      shape.entry));
+      "                {}const __grid_constant__ BackwardParams params) {{",
+      shape.entry, dq ? "const __grid_constant__ TensorMap map_dq, " : ""));
   out.line("extern __shared__ uint8_t shared_memory[];");
   out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
 }
@@ -180,26 +194,30 @@ EmittedKernel emit(const KernelSpec& spec) {
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
   const bool turns = takes_turns(spec), ticket = turns || spec.config.backward.persistent;
-  const bool passes = spec.config.backward.dq == DqPath::pass;
+  const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   if (turns) parts.push_back("ptx/turn.cuh");
   if (ticket) parts.push_back("ptx/shared_word.cuh");
-  if (passes) parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
-  if (!passes) parts.push_back("backward/finish.cuh");
+  if (passes)
+    parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
+  else
+    parts.push_back(ring ? "backward/ring.cuh" : "backward/finish.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   emit_plan(out, spec);
   backward::emit_products(out, spec);
   emit_side(out, kernel.shape.before.front(),
-            fmt::format("prepare_tile<{}, {}, kBlockM, kDqFloats, {}, {}>(params);", element_name(spec.dtype),
-                        spec.head_dim_v, turns, ticket));
+            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kDqFloats, {}, {}, {}>(params);", element_name(spec.dtype),
+                        spec.head_dim, spec.head_dim_v, turns || ring, ticket, ring));
   if (passes) {
     emit_passes(out, spec, kernel.shape);
   } else {
     backward::emit_producer(out, spec);
+    if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
     emit_consumers(out, spec);
-    emit_side(out, kernel.shape.after.front(),
-              fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
-                          part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
+    for (const SideLaunch& side : kernel.shape.after)
+      emit_side(out, side,
+                fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
+                            part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
     emit_main(out, spec, kernel.shape);
   }
   kernel.source = out.take();

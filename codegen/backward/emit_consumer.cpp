@@ -267,9 +267,19 @@ class ConsumerPrinter {
       case Kind::store_dq: store_dq(a); return;
       case Kind::publish_dq:
         out_.line("fence_proxy_async();");
-        out_.line("barrier_arrive({}, 160);", barrier(2));
+        out_.line("barrier_arrive({}{}, 160);", barrier(2), adder(line));
         return;
     }
+  }
+
+  // Two warps that take turns at the steps of a block have barriers of their own.
+  std::string adder(const Line& line) const {
+    if (t_.finish != Finish::ring) return "";
+    const auto parity = [](const char* steps, bool odd) {
+      return odd ? fmt::format(" + 8 * (({} + 1) & 1)", steps) : fmt::format(" + 8 * ({} & 1)", steps);
+    };
+    if (segment_ == Segment::block) return parity("step", line.action.offset % 2 != 0);
+    return parity("block.steps", std::max(line.least_steps, 1) % 2 != 0);  // so many steps before the end
   }
 
   std::string statistics_address(Buffer buffer) const {

@@ -14,8 +14,10 @@ EmittedKernel emit(const KernelSpec& spec);
 
 /// wgmma wrappers of the shapes that the kernel issues, and issue_* built from them.
 void emit_products(Writer& out, const KernelSpec& spec);
-/// The thread that loads, and the warp that adds dQ to its sums.
+/// The thread that loads.
 void emit_producer(Writer& out, const KernelSpec& spec);
+/// The warps that add dQ to its sums.
+void emit_add_dq(Writer& out, const KernelSpec& spec);
 /// The consumers: one function where both warpgroups run the same code, else one each.
 void emit_consumers(Writer& out, const KernelSpec& spec);
 
@@ -25,7 +27,8 @@ void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape);
 void emit_key_producer(Writer& out);
 
 /// The main kernel's declaration, up to the opening brace, and its address of shared memory.
-void open_main(Writer& out, const LaunchShape& shape);
+/// With `dq`: it takes a map of dQ, too.
+void open_main(Writer& out, const LaunchShape& shape, bool dq = false);
 /// What a thread block of keys does where there are no queries.
 void emit_no_queries(Writer& out, const std::string& block_at);
 

@@ -2,15 +2,6 @@
 
 namespace attune::codegen::backward {
 
-void emit_take_item(Writer& out) {
-  out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
-  out.line("const int index = ld_shared(shared + kItems + 4 * slot);");
-  out.line("__syncwarp();");
-  out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
-  out.line("slot ^= 1;");
-  out.line("if (slot == 0) phase_slot ^= 1;");
-}
-
 namespace {
 
 void emit_load_keys(Writer& out) {
@@ -28,25 +19,16 @@ void emit_load_keys(Writer& out) {
   out.line("");
 }
 
-void emit_prefetch_keys(Writer& out, const KernelSpec& spec) {
+void emit_prefetch_keys(Writer& out) {
   out.line(
-      "// One warp asks for K and V of each block in L2 when it is handed out: they are loaded once those of the "
-      "block");
-  out.line("// before have been used, and then it is urgent.");
-  out.open(
-      "ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const BackwardParams& params, "
-      "uint32_t shared) {");
-  out.line("int slot = 0, phase_slot = 0;");
-  out.open("while (true) {");
-  emit_take_item(out);
-  out.line("if (index < 0) break;");
-  out.line("if ((threadIdx.x & 31) != 0) continue;");
-  out.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec.causal);
+      "// K and V of a block are loaded once those of the block before have been used, and then it is urgent: in L2 "
+      "they");
+  out.line("// are asked for earlier.");
+  out.open("ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const KeyBlock& block) {");
   for (const auto& [chunks, map] : {std::pair{"kVChunks", "map_v"}, {"kQkChunks", "map_k"}}) {
     out.line("for (int chunk = 0; chunk < {}; chunk++)", chunks);
     out.line("  bulk_tensor_prefetch({}, chunk * 64, block.n * kBlockN, block.head, block.batch);", map);
   }
-  out.close();
   out.close();
   out.line("");
 }
@@ -139,6 +121,7 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec.causal);
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
   out.line("QueryTile tile = first_query_tile(block, params);");
+  out.line("prefetch_keys(map_k, map_v, block);");
   out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
   out.line(kLoadV);
   out.line(kLoadStep);
@@ -149,74 +132,6 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("for (int step = 1; step < block.steps; step++)");
   out.line("  {}", kLoadStep);
   out.close();
-  out.close();
-  out.line("");
-}
-
-void emit_add_dq(Writer& out, const KernelSpec& spec) {
-  const Layout l = backward::layout_of(spec);
-  const bool deterministic = spec.deterministic, persistent = spec.config.backward.persistent;
-  out.line("// One warp adds what the consumers stage of a block's dQ to its sums in global memory.");
-  out.open("ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {");
-  out.line("const int lane = threadIdx.x & 31;");
-  out.line("QueryTile tile = first_query_tile(block, params);");
-  out.line("#pragma unroll 1");
-  out.open("for (int step = 0; step < block.steps; step++) {");
-  if (deterministic) {
-    out.line("// The blocks of a head add in their order. They started in it, too, so whoever is waited for runs.");
-    out.open("if (lane == 0) {");
-    out.open("while (ld_acquire(params.turns + tile.index) != block.n) {");
-    out.close();
-    out.line("fence_proxy_async_all();");
-    out.close();
-  }
-  int parts = 0;
-  for (int w = 0; w < kConsumers; w++) {
-    const DqPart& part = l.dq[static_cast<std::size_t>(w)];
-    if (part.width == 0) continue;
-    parts++;
-    const std::string start = w == 0 ? "" : fmt::format(" + {}", l.dq_start(w)),
-                      start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * l.dq_start(w));
-    out.line("barrier_sync({}, 160);  // warpgroup {} has staged its part", 2 + w, w);
-    out.open("if (lane == 0) {");
-    out.line(
-        "bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats{}, shared + kSharedDq{}, {}, "
-        "kEvictLast);",
-        start, start_bytes, 4 * part.floats());
-    out.line("bulk_commit_group();");
-    out.close();
-  }
-  if (deterministic) {
-    out.open("if (lane == 0) {");
-    out.line("bulk_wait_group();");
-    out.line("fence_proxy_async_all();");
-    out.line("red_release_add(params.turns + tile.index, 1);");
-    out.close();
-  }
-  // Where dK leaves from here, too, the consumers wait for the last part as well.
-  if (!persistent) out.line("const bool more = step + 1 < block.steps;  // staged again");
-  int left = parts;
-  for (int w = 0; w < kConsumers; w++) {
-    if (l.dq[static_cast<std::size_t>(w)].width == 0) continue;
-    if (!deterministic) out.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
-    out.line("__syncwarp();");
-    out.line("{}barrier_arrive({}, 160);", persistent ? "" : "if (more) ", 4 + w);
-  }
-  out.line("advance(tile, block, params);");
-  out.close();
-  if (!deterministic && !persistent) out.line("if (lane == 0) bulk_wait_group();");
-  out.close();
-  out.line("");
-  if (!persistent) return;
-  out.line("// The same for every block that this thread block gets.");
-  out.open("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared) {");
-  out.line("int slot = 0, phase_slot = 0;");
-  out.open("while (true) {");
-  emit_take_item(out);
-  out.line("if (index < 0) break;");
-  out.line("add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, {}>(index, params));", spec.causal);
-  out.close();
-  if (!deterministic) out.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
   out.close();
   out.line("");
 }
@@ -237,10 +152,9 @@ void emit_producer(Writer& out, const KernelSpec& spec) {
     emit_load_keys(out);
     emit_load_queries(out);
     emit_load_step(out);
-    emit_prefetch_keys(out, spec);
+    emit_prefetch_keys(out);
     emit_produce_persistent(out, spec);
   }
-  if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
 }
 
 }  // namespace attune::codegen::backward

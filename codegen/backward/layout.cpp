@@ -44,6 +44,7 @@ std::array<DqPart, kConsumers> dq_parts(const KernelSpec& s, bool transposed) {
 
 Layout layout_of(const KernelSpec& s) {
   const Tunables& t = s.config.backward;
+  const bool ring = t.finish == Finish::ring;
   Layout l;
   l.qk_chunks = chunks(s.head_dim);
   l.v_chunks = chunks(s.head_dim_v);
@@ -68,13 +69,16 @@ Layout layout_of(const KernelSpec& s) {
   l.ds_at = l.do_at + t.do_stages * l.do_bytes;
   l.p_at = l.ds_at + t.ds_stages * l.ds_bytes;
   l.dq_at = l.p_at + l.p_stages * l.p_bytes;
-  l.lse_at = l.dq_at + (t.dq == DqPath::bulk ? 4 * l.dq_floats() : 0);
+  l.rows_at = l.dq_at + (t.dq == DqPath::bulk ? 4 * l.dq_floats() : 0);
+  l.sums_at = l.rows_at + (ring ? 64 * 64 * 2 : 0);
+  l.lse_at = l.sums_at + (ring ? 64 * 64 * 4 : 0);
   l.delta_at = l.lse_at + t.q_stages * l.statistics_bytes;
   l.barriers_at = l.delta_at + t.do_stages * l.statistics_bytes;
   if (t.dq == DqPath::pass) l.barriers_at = std::max(l.barriers_at, query_layout_of(s).data_bytes);
-  // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items.
-  // (A thread block that computes dQ: full of each warpgroup's Q and dO, full and empty of each stage of K and V.)
-  l.items_at = l.barriers_at + 8 * (8 + 2 * (t.q_stages + t.do_stages + t.ds_stages));
+  // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items; full
+  // of the sums. (A thread block that computes dQ: full of each warpgroup's Q and dO, full and empty of each stage of K
+  // and V.)
+  l.items_at = l.barriers_at + 8 * (8 + ring + 2 * (t.q_stages + t.do_stages + t.ds_stages));
   l.bytes = aligned(l.items_at + 8, 16);
   l.bytes += 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
@@ -110,7 +114,7 @@ LaunchShape launch_shape(const KernelSpec& s) {
   shape.before = {{.entry = "attune_backward_prepare", .threads = 256}};
   if (t.dq == DqPath::pass)
     shape.dq_rows = kQueryRows;
-  else
+  else if (t.finish == Finish::launch)
     shape.after = {{.entry = "attune_backward_finish", .threads = 256}};
   return shape;
 }
@@ -126,10 +130,13 @@ bool edge_serves(const KernelSpec& s, const Problem& p) {
 
 }  // namespace backward
 
-BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p) {
-  const auto block_m = static_cast<std::size_t>(spec.config.backward.block_m);
+BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, int slots) {
+  const backward::Tunables& t = spec.config.backward;
+  const bool ring = t.finish == backward::Finish::ring;
+  const auto block_m = static_cast<std::size_t>(t.block_m);
   const std::size_t tiles_m = (static_cast<std::size_t>(p.seqlen_q) + block_m - 1) / block_m;
   const std::size_t tiles = tiles_m * static_cast<std::size_t>(p.heads) * static_cast<std::size_t>(p.batch);
+  const std::size_t tiles_of_pair = tiles_m * static_cast<std::size_t>(p.heads / p.heads_kv);
   BackwardWorkspace w;
   const auto take = [&w](std::size_t bytes) {
     const std::size_t at = w.bytes;
@@ -139,9 +146,11 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p) {
   };
   w.shifts_at = take(tiles * block_m * 4);
   w.deltas_at = take(tiles * block_m * 4);
-  w.dq_sums_at = take(tiles * static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
-  w.turns_at = take(backward::takes_turns(spec) ? tiles * 4 : 0);
-  w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || spec.config.backward.persistent) ? 4 : 0);
+  w.dq_sums_at = take(static_cast<std::size_t>(slots) * tiles_of_pair *
+                      static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
+  w.turns_at = take(backward::takes_turns(spec) || ring ? tiles * 4 : 0);
+  w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || t.persistent) ? 8 : 0);
+  w.finished_at = take(tiles > 0 && ring ? static_cast<std::size_t>(p.heads_kv * p.batch) * 4 : 0);
   return w;
 }
 

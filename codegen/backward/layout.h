@@ -35,7 +35,8 @@ struct Layout {
   std::array<Columns, kConsumers> dk, dv;       ///< by warpgroup, Split::columns: what it owns
   int k_at = 0, v_at = 0, q_at = 0, do_at = 0, ds_at = 0, p_at = 0, dq_at = 0, lse_at = 0, delta_at = 0,
       barriers_at = 0, items_at = 0;
-  int bytes = 0;  ///< dynamic shared memory to ask for
+  int rows_at = 0, sums_at = 0;  ///< Finish::ring: a chunk of dQ that leaves, and the sums that it is made of
+  int bytes = 0;                 ///< dynamic shared memory to ask for
 
   /// Floats of dQ's sums of one query tile, and where a warpgroup's part starts in them.
   int dq_floats() const { return dq[0].floats() + dq[1].floats(); }

@@ -9,8 +9,8 @@
 namespace attune::codegen {
 
 /// Run-time arguments of every kernel of a Family::sm90_backward build. The main kernel's parameters are (TensorMap q,
-/// k, v, dO, dK, dV; BackwardParams), in that order; those before and after it take BackwardParams alone. Mirrors
-/// templates/backward/params.cuh, which asserts the same size. Strides in elements.
+/// k, v, dO, dK, dV; with Finish::ring dQ; BackwardParams), in that order; those before and after it take
+/// BackwardParams alone. Mirrors templates/backward/params.cuh, which asserts the same size. Strides in elements.
 struct BackwardParams {
   const void* o = nullptr;
   const void* d_o = nullptr;
@@ -23,6 +23,7 @@ struct BackwardParams {
   float* dq_sums = nullptr;
   unsigned* turns = nullptr;
   unsigned* ticket = nullptr;
+  unsigned* finished = nullptr;
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int64_t do_batch = 0, do_head = 0, do_row = 0;
   std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
@@ -30,28 +31,42 @@ struct BackwardParams {
   std::int32_t seqlen_k = 0;
   std::int32_t heads = 0;
   std::int32_t heads_kv = 0;
-  std::int32_t tiles_m = 0;  ///< ceil(seqlen_q / block_m)
-  std::int32_t tiles_n = 0;  ///< ceil(seqlen_k / block_n)
-  std::int32_t pairs = 0;    ///< heads_kv * batch
-  std::int32_t section = 1;  ///< KV heads whose Q and dO share L2 at a time; 1 to pairs
-  float scale = 0;           ///< softmax scale
-  float scale_log2 = 0;      ///< scale * log2(e)
+  std::int32_t tiles_m = 0;        ///< ceil(seqlen_q / block_m)
+  std::int32_t tiles_n = 0;        ///< ceil(seqlen_k / block_n)
+  std::int32_t pairs = 0;          ///< heads_kv * batch
+  std::int32_t section = 1;        ///< as in BackwardGrid
+  std::int32_t slots = 0;          ///< as in BackwardGrid
+  std::int32_t tiles_of_pair = 0;  ///< tiles_m * heads / heads_kv
+  float scale = 0;                 ///< softmax scale
+  float scale_log2 = 0;            ///< scale * log2(e)
 };
 
-static_assert(sizeof(BackwardParams) == 192, "templates/backward/params.cuh takes 192 bytes");
+static_assert(sizeof(BackwardParams) == 208, "templates/backward/params.cuh takes 208 bytes");
 
-/// Byte offsets of a backward launch's workspace, linear in seqlen_q. It needs no initial contents; launches that may
-/// run at the same time must not share it. Aligned to kAlignment.
+/// How a launch of a Family::sm90_backward build divides its work: the launch part of its config, and rules for what
+/// that leaves open. A pair is a KV head of a sequence.
+struct BackwardGrid {
+  int section = 1;          ///< KV heads whose Q and dO share L2 at a time; 1 to the number of pairs
+  std::int64_t blocks = 0;  ///< thread blocks of the main kernel
+  int slots = 0;            ///< pairs whose sums of dQ exist at a time; a section and more, if not all
+};
+BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& launch_part, const Problem& problem,
+                           int sms);
+
+/// Byte offsets of a backward launch's workspace, at most linear in seqlen_q. It needs no initial contents; launches
+/// that may run at the same time must not share it. Aligned to kAlignment.
 struct BackwardWorkspace {
   static constexpr std::size_t kAlignment = 256;
   std::size_t shifts_at = 0;   ///< float [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
   std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
-  std::size_t dq_sums_at = 0;  ///< float [batch, heads, tiles_m, floats of a tile]: unscaled dQ in fragment order
-  std::size_t turns_at = 0;    ///< unsigned [batch, heads, tiles_m]: key blocks added so far (deterministic alone)
-  std::size_t ticket_at = 0;   ///< unsigned: blocks of keys handed out (deterministic or persistent alone)
+  std::size_t dq_sums_at = 0;  ///< float [slots, heads / heads_kv, tiles_m, floats of a tile]: unscaled, as fragments
+  std::size_t turns_at = 0;    ///< unsigned [batch, heads, tiles_m]: key blocks added (deterministic or ring alone)
+  std::size_t ticket_at = 0;  ///< unsigned [2]: key blocks (deterministic or persistent), query tiles (ring) handed out
+  std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)
   std::size_t bytes = 0;
 };
-BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& problem);
+/// `slots` as in BackwardGrid.
+BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& problem, int slots);
 
 /// Run-time arguments of both kernels of a Family::reference_backward build (their only parameter). Strides in
 /// elements. The kernel before the main one takes thread block (i, head, batch) of 128 threads for query row

@@ -59,6 +59,16 @@ Reason grid(const Arch&, const KernelSpec& s) {
   return {};
 }
 
+Reason finish(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  if (t.finish != Finish::ring) return {};
+  if (!t.persistent) return "finish: ring needs persistent = 1";
+  if (t.block_m % 64 != 0)
+    return fmt::format("finish: ring with block_m = {}, whose dQ is transposed (allowed: 64, 128)", t.block_m);
+  if (t.registers > 232) return fmt::format("finish: ring with registers = {} (allowed: 224, 232)", t.registers);
+  return {};
+}
+
 Reason shared_memory(const Arch& arch, const KernelSpec& s) {
   const int needed = backward::layout_of(s).bytes;
   if (needed > arch.shared_per_block)
@@ -91,7 +101,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 }  // namespace
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
-  for (const auto rule : {shapes, schedule, grid, shared_memory, registers})
+  for (const auto rule : {shapes, schedule, grid, finish, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};
 }

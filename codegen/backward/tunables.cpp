@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
+constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
 
 }  // namespace
 
@@ -25,6 +26,7 @@ Fields kernel_fields(const Tunables& t) {
           {"v_in_registers", flag(t.v_in_registers)},
           {"dq", name_of(kDqPaths, t.dq)},
           {"persistent", flag(t.persistent)},
+          {"finish", name_of(kFinishes, t.finish)},
           {"registers", std::to_string(t.registers)}};
 }
 
@@ -57,6 +59,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.dq = value_of<DqPath>(kDqPaths, key, value);
   else if (key == "persistent")
     t.persistent = truth();
+  else if (key == "finish")
+    t.finish = value_of<Finish>(kFinishes, key, value);
   else if (key == "registers")
     t.registers = number(24, 240);
   else if (key == "workers")

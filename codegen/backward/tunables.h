@@ -22,6 +22,12 @@ enum class DqPath {
   pass,    ///< no sums: other thread blocks of the launch compute dQ, for which they compute S and dP again
 };
 
+/// Who makes dQ of its sums.
+enum class Finish {
+  launch,  ///< a kernel after the main one, from sums of all queries
+  ring,    ///< a warp of the main kernel, as tiles become complete, from a ring of sums that stays in L2
+};
+
 struct Tunables {
   // -- kernel part
   int block_m = 64;  ///< query rows a step
@@ -37,10 +43,11 @@ struct Tunables {
   bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
   DqPath dq = DqPath::bulk;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out
-  int registers = 240;      ///< a consumer thread's; a producer thread has producer_registers()
+  Finish finish = Finish::launch;
+  int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()
   // -- launch part
   int workers = 0;  ///< thread blocks of a persistent grid; 0: one an SM
-  int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in default_section()
+  int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in backward_grid()
 
   /// Keys a block.
   int block_n() const { return split == Split::rows ? 128 : 64; }

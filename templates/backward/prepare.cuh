@@ -1,5 +1,6 @@
-// needs: types.cuh element.cuh backward/params.cuh
-// Before the main kernel: what it needs of each query row, and sums of dQ that start from zero. A block a query tile.
+// needs: types.cuh element.cuh ptx/global.cuh backward/params.cuh
+// Before the main kernel: what it needs of each query row, counters and sums of dQ that start from zero. A block a
+// query tile.
 
 constexpr int kPrepareThreads = 256;
 
@@ -17,8 +18,20 @@ ATTUNE_DEVICE float dot_of_pairs(uint32_t a, uint32_t b) {
               low);
 }
 
+// Without keys nothing is added to a ring of sums, and nobody finishes them: dQ of a tile is zero.
+template <int kHeadDim, int kBlockM>
+ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int64_t batch, int64_t head, int m) {
+  for (int i = threadIdx.x; i < kBlockM * (kHeadDim / 8); i += kPrepareThreads) {
+    const int row = m * kBlockM + i / (kHeadDim / 8), unit = i % (kHeadDim / 8);
+    if (row >= params.seqlen_q) continue;
+    st_global_v4(params.d_q + batch * params.dq_batch + head * params.dq_head + row * params.dq_row + 8 * unit, 0, 0, 0,
+                 0);
+  }
+}
+
 // A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so that their P is 0.
-template <typename Element, int kHeadDimV, int kBlockM, int kDqFloats, bool kDeterministic, bool kTicket>
+template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kDqFloats, bool kCounted, bool kTicket,
+          bool kRing>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   constexpr float kLog2E = 1.44269504088896f;
   constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
@@ -40,8 +53,11 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
                                                   row * params.do_row + 8 * lane);
     }
   }
-  float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
-  for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+  if (!kRing || tile < params.slots * params.tiles_of_pair) {
+    float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
+    for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+  }
+  if (kRing && params.tiles_n == 0) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
 #pragma unroll
   for (int pass = 0; pass < kPasses; pass++) {
     const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;
@@ -57,6 +73,9 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
     params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
     params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[index] : sum;
   }
-  if (kDeterministic && threadIdx.x == 0) params.turns[tile] = 0;
-  if (kTicket && tile == 0 && threadIdx.x == 0) *params.ticket = 0;
+  if (threadIdx.x != 0) return;
+  if (kCounted) params.turns[tile] = 0;
+  if (kTicket && tile == 0) params.ticket[0] = 0;
+  if (kRing && tile == 0) params.ticket[1] = 0;
+  if (kRing && tile % params.tiles_of_pair == 0) params.finished[tile / params.tiles_of_pair] = 0;
 }

@@ -232,12 +232,14 @@ inline TensorMap map_of(DType dtype, const DeviceTensor& tensor, int box_rows, c
   return encode_tensor_map(d);
 }
 
-/// The three kernels of a Family::sm90_backward build.
+/// All kernels of a Family::sm90_backward build.
 inline std::vector<Report> launch_backward(Machine& machine, const Program& program, const codegen::KernelSpec& spec,
                                            const Problem& p, const BackwardData& data, std::uint64_t seed,
                                            const codegen::backward::Tunables& launch_part = {}) {
   const codegen::LaunchShape shape = codegen::launch_shape(spec);
-  const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p);
+  constexpr int kWorkers = 2;  // few, so that each computes many blocks of keys
+  const codegen::BackwardGrid grid = codegen::backward_grid(spec, launch_part, p, kWorkers);
+  const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p, grid.slots);
   auto* const memory = static_cast<std::byte*>(machine.allocate(std::max<std::size_t>(workspace.bytes, 1)));
   std::memset(memory, 0xff, workspace.bytes);  // NaN, and unwritten
 
@@ -249,6 +251,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.dq_sums = reinterpret_cast<float*>(memory + workspace.dq_sums_at);
   params.turns = reinterpret_cast<unsigned*>(memory + workspace.turns_at);
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace.ticket_at);
+  params.finished = reinterpret_cast<unsigned*>(memory + workspace.finished_at);
   params.o_batch = data.o.strides.batch, params.o_head = data.o.strides.head, params.o_row = data.o.strides.row;
   params.do_batch = data.d_o.strides.batch, params.do_head = data.d_o.strides.head;
   params.do_row = data.d_o.strides.row;
@@ -261,8 +264,9 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.tiles_m = static_cast<std::int32_t>((p.seqlen_q + shape.block_m - 1) / shape.block_m);
   params.tiles_n = static_cast<std::int32_t>((p.seqlen_k + shape.block_n - 1) / shape.block_n);
   params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
-  params.section =
-      std::max(std::min(launch_part.section > 0 ? launch_part.section : codegen::default_section(p), params.pairs), 1);
+  params.section = grid.section;
+  params.slots = grid.slots;
+  params.tiles_of_pair = params.tiles_m * (p.heads / p.heads_kv);
   params.scale = static_cast<float>(data.inputs.scale);
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 
@@ -271,7 +275,6 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   options.seed = seed;
   options.resident_blocks = 3;
   const std::int64_t query_tiles = params.tiles_m * p.heads * p.batch;
-  const std::int64_t key_blocks = static_cast<std::int64_t>(params.tiles_n) * params.pairs;
   const auto side = [&](const codegen::SideLaunch& launch) {
     if (query_tiles == 0) return;
     options.grid = {count(query_tiles)};
@@ -281,22 +284,21 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
     reports.push_back(machine.launch(program, launch.entry, options, arguments));
   };
   for (const codegen::SideLaunch& launch : shape.before) side(launch);
-  const std::int64_t dq_blocks =
-      shape.dq_rows == 0 ? 0 : (p.seqlen_q + shape.dq_rows - 1) / shape.dq_rows * p.heads * p.batch;
-  if (key_blocks + dq_blocks > 0) {
+  if (grid.blocks > 0) {
     TensorMap q = map_of(p.dtype, data.q, shape.q_box_rows, data.k),
               k = map_of(p.dtype, data.k, shape.kv_box_rows, data.q),
               v = map_of(p.dtype, data.v, shape.kv_box_rows, data.q),
               d_o = map_of(p.dtype, data.d_o, shape.q_box_rows, data.k),
               d_k = map_of(p.dtype, data.d_k, shape.o_box_rows, data.q),
-              d_v = map_of(p.dtype, data.d_v, shape.o_box_rows, data.q);
-    const bool persistent = spec.config.backward.persistent && p.seqlen_q > 0;
-    constexpr int kWorkers = 2;  // few, so that each computes many blocks of keys
-    options.grid = {count((persistent ? std::min<std::int64_t>(key_blocks, kWorkers) : key_blocks) + dq_blocks)};
+              d_v = map_of(p.dtype, data.d_v, shape.o_box_rows, data.q),
+              d_q = map_of(p.dtype, data.d_q, shape.o_box_rows, data.k);
+    options.grid = {count(grid.blocks)};
     options.block = {static_cast<unsigned>(shape.threads)};
     options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
-    void* arguments[] = {&q, &k, &v, &d_o, &d_k, &d_v, &params};
-    reports.push_back(machine.launch(program, shape.entry, options, arguments));
+    std::vector<void*> arguments{&q, &k, &v, &d_o, &d_k, &d_v};
+    if (spec.config.backward.finish == codegen::backward::Finish::ring) arguments.push_back(&d_q);
+    arguments.push_back(&params);
+    reports.push_back(machine.launch(program, shape.entry, options, arguments.data()));
   }
   for (const codegen::SideLaunch& launch : shape.after) side(launch);
   machine.free(memory);

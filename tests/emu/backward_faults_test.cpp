@@ -24,6 +24,8 @@ constexpr const char* kMeeting = "family=sm90_backward";
 constexpr const char* kLagging = "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232";
 
 constexpr const char* kPasses = "family=sm90_backward,split=products,dq=pass,ds_stages=1";
+constexpr const char* kRing =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,registers=224";
 
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
@@ -50,6 +52,16 @@ constexpr Fault kFaults[] = {
      "kRingKEmpty + 8 * stage_of<kKStages>(step + 1)", "deadlock"},
     {"keys beyond the diagonal count for dQ", kPasses, "        mask_unseen(s, upper, upper - 8)",
      "        mask_unseen(s, upper - 1, upper - 9)", ""},
+    {"an addition to dQ is counted before it is complete", kRing,
+     "      bulk_wait_group();\n      fence_proxy_async_all();\n      red_release_add(params.turns",
+     "      fence_proxy_async_all();\n      red_release_add(params.turns", "race"},
+    {"a slot is added to before its last pair is finished", kRing,
+     "  if (lane == 0 && adder < block.steps) wait_for_slot(pair, params);\n", "", "race"},
+    {"a slot's zeros are not shown to the async proxy", kRing, "  fence_proxy_async_all();\n}\n", "}\n", "proxy_race"},
+    {"a slot is not zeroed for its next pair", kRing, "zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);",
+     "static_cast<void>(zeroed);", ""},
+    {"a tile is finished one block of keys too early", kRing, "!= wanted) __nanosleep", "< wanted - 1) __nanosleep",
+     "race"},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };
@@ -66,8 +78,11 @@ std::string replaced(std::string source, const Fault& fault) {
 
 TEST_CASE("backward: planted faults are found") {
   if (!attune::tests::nvrtc()) return;
-  const Problem p = parse_problem("op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1");
   for (const Fault& fault : kFaults) {
+    // A ring needs more pairs than it has slots.
+    const Problem p =
+        parse_problem(fault.config == kRing ? "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200"
+                                            : "op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1");
     CAPTURE(std::string(fault.what));
     const codegen::KernelSpec spec = codegen::specialise(parse_arch("sm_90a"), p, codegen::parse_config(fault.config));
     const auto program = Program::load(ptx_of(replaced(codegen::emit(spec).source, fault)));

@@ -65,7 +65,7 @@ class BackwardSampler {
     codegen::Config c{.family = codegen::Family::sm90_backward};
     Tunables& t = c.backward;
     t.block_m = pick({16, 32, 48, 64, 64, 64, 80, 96, 112, 128, 128});
-    t.split = pick({Split::rows, Split::rows, Split::columns});
+    t.split = pick({Split::rows, Split::rows, Split::rows, Split::rows, Split::columns});
     if (pick({0, 1, 2, 3, 4, 5, 6, 7}) == 0) t.split = Split::products;  // few rules forbid it
     t.q_stages = pick({1, 2, 2, 3});
     t.do_stages = pick({1, 2, 2, 3});
@@ -77,11 +77,14 @@ class BackwardSampler {
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
     t.v_in_registers = pick({false, true});
     t.persistent = pick({false, true});
+    t.finish = pick({Finish::launch, Finish::ring});
     t.registers = pick({224, 232, 240});
     t.section = pick({0, 1, 2});
+    if (!t.persistent || t.block_m % 64 != 0) t.finish = Finish::launch;
     if (t.split != Split::rows) {  // most of the rest is against the rules
       t.block_m = 64;
       t.lag = t.ping_pong = t.persistent = t.v_in_registers = false;
+      t.finish = Finish::launch;
       t.ds_stages = pick({1, 2});
     }
     if (t.split == Split::products) {

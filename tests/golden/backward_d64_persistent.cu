@@ -1,8 +1,8 @@
 // attune backward  sm_90a  bf16  d64  |  96x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,registers=232
+// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,finish=launch,registers=232
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,persistent=1,finish=launch,registers=232
 
-#line 696 "kernel.cu"
+#line 718 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -168,7 +168,7 @@ ATTUNE_DEVICE void issue_dq_n48(float (&d)[24], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Bf16, 64, kBlockM, kDqFloats, false, true>(params);
+  prepare_tile<Bf16, 64, 64, kBlockM, kDqFloats, false, true, false>(params);
 }
 
 // K or V of the block: it comes once.
@@ -210,25 +210,13 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
   advance(tile, block, params);
 }
 
-// One warp asks for K and V of each block in L2 when it is handed out: they are loaded once those of the block
-// before have been used, and then it is urgent.
-ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const BackwardParams& params, uint32_t shared) {
-  int slot = 0, phase_slot = 0;
-  while (true) {
-    mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
-    const int index = ld_shared(shared + kItems + 4 * slot);
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
-    slot ^= 1;
-    if (slot == 0) phase_slot ^= 1;
-    if (index < 0) break;
-    if ((threadIdx.x & 31) != 0) continue;
-    const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(index, params);
-    for (int chunk = 0; chunk < kVChunks; chunk++)
-      bulk_tensor_prefetch(map_v, chunk * 64, block.n * kBlockN, block.head, block.batch);
-    for (int chunk = 0; chunk < kQkChunks; chunk++)
-      bulk_tensor_prefetch(map_k, chunk * 64, block.n * kBlockN, block.head, block.batch);
-  }
+// K and V of a block are loaded once those of the block before have been used, and then it is urgent: in L2 they
+// are asked for earlier.
+ATTUNE_DEVICE void prefetch_keys(const TensorMap* map_k, const TensorMap* map_v, const KeyBlock& block) {
+  for (int chunk = 0; chunk < kVChunks; chunk++)
+    bulk_tensor_prefetch(map_v, chunk * 64, block.n * kBlockN, block.head, block.batch);
+  for (int chunk = 0; chunk < kQkChunks; chunk++)
+    bulk_tensor_prefetch(map_k, chunk * 64, block.n * kBlockN, block.head, block.batch);
 }
 
 // Producer: one thread loads, in the order in which the consumers read.
@@ -249,6 +237,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(index, params);
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
     QueryTile tile = first_query_tile(block, params);
+    prefetch_keys(map_k, map_v, block);
     mbarrier_wait(shared + kVEmpty, phase_keys);
     load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
     load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
@@ -499,7 +488,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     mbarrier_init(shared + kVEmpty, 8);
     for (int i = 0; i < 2; i++) {
       mbarrier_init(shared + kItemFull + 8 * i, 1);
-      mbarrier_init(shared + kItemEmpty + 8 * i, 10);  // the consumers' warps and two beside the producer
+      mbarrier_init(shared + kItemEmpty + 8 * i, 9);  // the consumers' warps and the one of dQ
     }
     fence_mbarrier_init();
   }
@@ -509,7 +498,6 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared);
     if (warp == 1) add_dq_blocks(params, shared);
-    if (warp == 2) prefetch_keys(&map_k, &map_v, params, shared);
   } else {
     setmaxnreg_inc<232>();
     consume(&map_dk, &map_dv, params, shared, warpgroup - 1);

@@ -1,5 +1,6 @@
 // The backward pass's space, schedules, layout and workspace.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -71,6 +72,11 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=256", "block_m=64,q_stages=1,do_stages=1").starts_with("shared memory: "));
   CHECK(reason("head_dim=128", "block_m=128,q_stages=1,do_stages=1,ds_stages=1,dq=direct").starts_with("registers: "));
   CHECK(reason("head_dim=64,deterministic=1", "dq=direct").starts_with("dq: direct additions"));
+  CHECK(reason("head_dim=64", "finish=ring").starts_with("finish: ring needs persistent"));
+  CHECK(reason("head_dim=64", "finish=ring,persistent=1").starts_with("finish: ring with registers = 240"));
+  CHECK(reason("head_dim=64", "finish=ring,persistent=1,registers=224,block_m=96")
+            .starts_with("finish: ring with block_m"));
+  CHECK(reason("head_dim=128", "finish=ring,persistent=1,registers=224") == "fits");
 }
 
 TEST_CASE("backward: wait counts follow from the order of issue") {
@@ -122,7 +128,8 @@ TEST_CASE("backward: dQ's parts cover its tile once") {
 TEST_CASE("backward: the workspace is linear in the queries and its parts do not overlap") {
   Problem p = parse_problem("op=backward,head_dim=128,heads=6,heads_kv=2,batch=3,seqlen_q=1000,deterministic=1");
   const KernelSpec spec = specialise(kArch, p, config("block_m=80"));
-  const BackwardWorkspace w = backward_workspace(spec, p);
+  const auto workspace = [&] { return backward_workspace(spec, p, backward_grid(spec, {}, p, 132).slots); };
+  const BackwardWorkspace w = workspace();
   const std::size_t tiles = 13 * 6 * 3;
   CHECK(w.deltas_at >= w.shifts_at + tiles * 80 * 4);
   CHECK(w.dq_sums_at >= w.deltas_at + tiles * 80 * 4);
@@ -130,15 +137,49 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   CHECK(w.ticket_at >= w.turns_at + tiles * 4);
   CHECK(w.bytes >= w.ticket_at + 4);
   p.seqlen_q *= 100;
-  CHECK(backward_workspace(spec, p).bytes < 101 * w.bytes);
+  CHECK(workspace().bytes < 101 * w.bytes);
   p.seqlen_q = 0;
-  CHECK(backward_workspace(spec, p).dq_sums_at == 0);
+  CHECK(workspace().dq_sums_at == 0);
   // Two passes need neither sums nor turns.
   p.seqlen_q = 1000;
   const KernelSpec passes = specialise(kArch, p, config("split=products,dq=pass"));
-  CHECK(backward_workspace(passes, p).bytes == 2 * 16 * 64 * 6 * 3 * 4);
+  CHECK(backward_workspace(passes, p, backward_grid(passes, {}, p, 132).slots).bytes == 2 * 16 * 64 * 6 * 3 * 4);
   CHECK(launch_shape(passes).dq_rows == 128);
   CHECK(launch_shape(passes).after.empty());
+}
+
+TEST_CASE("backward: a ring has a slot for every pair of a section and those under way") {
+  for (const char* text :
+       {"heads=16,batch=8", "heads=16,batch=8,causal=1", "heads=16,heads_kv=4,batch=8", "heads=1,batch=1"})
+    for (const int seqlen : {128, 512, 2048, 16384})
+      for (const int section : {0, 1, 7, 64, 1000})
+        for (const int workers : {0, 1, 132, 100000}) {
+          Problem p = parse_problem(std::string("op=backward,head_dim=128,") + text);
+          p.seqlen_q = p.seqlen_k = seqlen;
+          CAPTURE(std::string(text));
+          const KernelSpec spec = specialise(kArch, p, config("persistent=1,finish=ring,registers=224"));
+          const BackwardGrid grid = backward_grid(spec, {.workers = workers, .section = section}, p, 132);
+          const std::int64_t pairs = p.heads_kv * p.batch, tiles_n = (p.seqlen_k + 127) / 128;
+          CHECK(grid.section >= 1);
+          CHECK(grid.section <= pairs);
+          // Nobody waits for a pair of his own section, whose blocks of keys may wait for him.
+          CHECK(grid.slots >= std::min<std::int64_t>(grid.section, pairs));
+          CHECK(grid.slots <= pairs);
+          // All thread blocks have work, and another section starts.
+          CHECK((grid.slots == pairs || (grid.slots - grid.section) * tiles_n >= grid.blocks));
+        }
+  // Small enough for L2, at usual lengths.
+  for (const int seqlen : {512, 1024, 2048, 4096})
+    for (const int causal : {0, 1}) {
+      const Problem p = parse_problem(fmt::format("op=backward,head_dim=128,heads=16,batch={},seqlen_q={},causal={}",
+                                                  16384 / seqlen, seqlen, causal));
+      const KernelSpec spec = specialise(kArch, p, config("persistent=1,finish=ring,registers=224"));
+      CHECK(backward_grid(spec, {}, p, 132).slots * std::int64_t{seqlen} * 128 * 4 <= (causal ? 30 : 22) << 20);
+    }
+  // Without keys there is nothing to sum.
+  const Problem none = parse_problem("op=backward,head_dim=128,seqlen_q=100,seqlen_k=0");
+  const KernelSpec spec = specialise(kArch, none, config("persistent=1,finish=ring,registers=224"));
+  CHECK(backward_grid(spec, {}, none, 132).slots == 0);
 }
 
 TEST_CASE("backward: the cost model orders what is plainly ordered") {
@@ -147,6 +188,10 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
   const std::string lagging = "lag=1,ping_pong=1,late_fences=1";
   CHECK(total(lagging + ",prefetch=1") < total(""));
   CHECK(total("") < total("dq=direct"));
+  // What prepares and finishes dQ is a quarter of a short problem.
+  const Problem brief = parse_problem("op=backward,head_dim=128,heads=16,batch=32,seqlen_q=512");
+  CHECK(estimate(kArch, brief, config("persistent=1,finish=ring,registers=224")).total <
+        0.9 * estimate(kArch, brief, config("persistent=1,registers=224")).total);
   CHECK(total("") < total("split=columns"));
   CHECK(total("") < total("split=products,dq=pass"));
   const Problem wide = parse_problem("op=backward,head_dim=256,heads=8,batch=4,seqlen_q=4096");

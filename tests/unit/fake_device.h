@@ -55,6 +55,7 @@ class FakeDevice : public runtime::Device {
   std::vector<RecordedLaunch> launches;
   std::set<runtime::Stream> captured;
   std::map<const void*, runtime::PointerKind> kinds;
+  int backward_maps = 6;  // that attune_backward takes; one more where it finishes dQ itself
   std::atomic<int> encodes = 0, replacements = 0, loads = 0, allocations = 0, queries = 0;
 
   const runtime::DeviceProperties& properties() const override { return fake; }
@@ -93,7 +94,7 @@ class FakeDevice : public runtime::Device {
     l.entry = *static_cast<const std::string*>(function.handle);
     l.config = config;
     const bool backward = l.entry.starts_with("attune_backward");
-    const int maps = l.entry == "attune_forward" ? 4 : l.entry == "attune_backward" ? 6 : 0;
+    const int maps = l.entry == "attune_forward" ? 4 : l.entry == "attune_backward" ? backward_maps : 0;
     for (int i = 0; i < maps; ++i) l.maps.push_back(*static_cast<const runtime::TensorMap*>(arguments[i]));
     if (backward)
       l.backward = *static_cast<const codegen::BackwardParams*>(arguments[maps]);

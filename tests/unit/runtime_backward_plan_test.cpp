@@ -138,6 +138,37 @@ TEST_CASE_FIXTURE(Fixture, "backward launch: grids and sections") {
   CHECK(plan(config).info().blocks == 400);
 }
 
+TEST_CASE_FIXTURE(Fixture, "backward launch: a kernel that finishes dQ itself takes a map of it") {
+  codegen::Config config{.family = codegen::Family::sm90_backward};
+  config.backward.persistent = true;
+  const std::size_t of_all = plan(config).workspace_bytes();
+  config.backward.finish = codegen::backward::Finish::ring;
+  config.backward.registers = 224;
+  problem.batch = 200;
+  const Plan p = plan(config);
+  CHECK(p.workspace_bytes() < 100 * of_all / 2);
+  device->backward_maps = 7;
+  BackwardArgs a = args();
+  a.d_q_strides = {.batch = 1000 * 8 * 136, .head = 136, .row = 8 * 136};
+  p.launch(a);
+  REQUIRE(device->launches.size() == 2);
+  CHECK(device->launches[0].entry == "attune_backward_prepare");
+  CHECK(device->launches[1].entry == "attune_backward");
+  const tests::RecordedLaunch& l = device->launches[1];
+  CHECK(fake_map(l.maps[6]).base == kDq);
+  CHECK(fake_map(l.maps[6]).strides[0] == 8 * 136 * 2);
+  CHECK(fake_map(l.maps[6]).box_rows == 64);
+  CHECK(l.backward.slots > 0);
+  CHECK(l.backward.slots < 400);
+  CHECK(l.backward.tiles_of_pair == 4 * 16);
+  CHECK(reinterpret_cast<std::uintptr_t>(l.backward.finished) < kWorkspace + p.workspace_bytes());
+
+  problem.seqlen_q = 0;
+  plan(config).launch(BackwardArgs{.k = at(kK), .v = at(kV), .d_k = at(kDk), .d_v = at(kDv)});
+  REQUIRE(device->launches.size() == 3);
+  CHECK(fake_map(device->launches[2].maps[6]).base == kK);
+}
+
 TEST_CASE_FIXTURE(Fixture, "backward launch: repeated launches encode nothing anew and ask nothing") {
   const Plan p = plan();
   p.launch(args());
@@ -279,9 +310,8 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: code and shapes that do not fit are r
   s.shape.before.front().threads = 0;
   CHECK(refusal([&] { make_plan(context, problem, s); }).starts_with("launch shape: 0 threads"));
   s = source();
-  s.shape.after.clear();
-  CHECK(refusal([&] { make_plan(context, problem, s); }) ==
-        "launch shape: attune_backward needs kernels before and after it");
+  s.shape.before.clear();
+  CHECK(refusal([&] { make_plan(context, problem, s); }) == "launch shape: attune_backward needs a kernel before it");
   s = source();
   problem.deterministic = true;
   CHECK(refusal([&] { make_plan(context, problem, s); }).find("does not serve problem") != std::string::npos);
@@ -290,6 +320,10 @@ TEST_CASE_FIXTURE(Fixture, "backward plan: code and shapes that do not fit are r
   problem.batch = 1 << 14;
   CHECK(refusal([&] { plan(); }).starts_with("seqlen_k: 1073741824 x heads_kv = 2 x batch = 16384 make"));
   CHECK(device->loads == 0);
+  problem.seqlen_k = problem.batch = 1;
+  s = source();
+  s.shape.after.clear();
+  CHECK(refusal([&] { make_plan(context, problem, s); }).starts_with("launch shape: not that of"));
 }
 
 }  // namespace

@@ -1,0 +1,146 @@
+// How dQ's parts, which the consumers stage, get to their sums.
+#include "codegen/backward/emit_parts.h"
+
+namespace attune::codegen::backward {
+
+void emit_take_item(Writer& out) {
+  out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
+  out.line("const int index = ld_shared(shared + kItems + 4 * slot);");
+  out.line("__syncwarp();");
+  out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
+  out.line("slot ^= 1;");
+  out.line("if (slot == 0) phase_slot ^= 1;");
+}
+
+namespace {
+
+class AddPrinter {
+ public:
+  AddPrinter(Writer& out, const KernelSpec& spec)
+      : out_(out),
+        spec_(spec),
+        layout_(backward::layout_of(spec)),
+        persistent_(spec.config.backward.persistent),
+        ring_(spec.config.backward.finish == Finish::ring) {}
+
+  void print() {
+    tiles();
+    if (persistent_) blocks();
+  }
+
+ private:
+  void tiles() {
+    if (ring_) {
+      out_.line(
+          "// Two warps take turns at adding what the consumers stage of a block's dQ to its sums: while one waits "
+          "until its");
+      out_.line("// additions are complete and counts them, the other serves the next step.");
+    } else {
+      out_.line("// One warp adds what the consumers stage of a block's dQ to its sums in global memory.");
+    }
+    out_.open(fmt::format(
+        "ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block{}) {{",
+        ring_ ? ", int adder" : ""));
+    out_.line("const int lane = threadIdx.x & 31;");
+    out_.line("QueryTile tile = first_query_tile(block, params);");
+    if (ring_) {
+      out_.line("if (adder == 1) advance(tile, block, params);");
+      out_.line(
+          "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
+      out_.line("if (lane == 0 && adder < block.steps) wait_for_slot(pair, params);");
+    }
+    out_.line("#pragma unroll 1");
+    out_.open(ring_ ? "for (int step = adder; step < block.steps; step += 2) {"
+                    : "for (int step = 0; step < block.steps; step++) {");
+    if (spec_.deterministic) await_turn();
+    if (ring_) out_.line("__syncwarp();");
+    add();
+    if (!ring_ && spec_.deterministic) count();
+    give_back();
+    if (ring_) count();
+    out_.line("advance(tile, block, params);");
+    if (ring_) out_.line("advance(tile, block, params);");
+    out_.close();
+    if (!counted() && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
+    out_.close();
+    out_.line("");
+  }
+
+  void await_turn() {
+    out_.line("// The blocks of a head add in their order. They started in it, too, so whoever is waited for runs.");
+    out_.open("if (lane == 0) {");
+    out_.open("while (ld_acquire(params.turns + tile.index) != block.n) {");
+    out_.close();
+    out_.line("fence_proxy_async_all();");
+    out_.close();
+  }
+
+  void add() {
+    for (int w = 0; w < kConsumers; w++) {
+      const DqPart& part = layout_.dq[static_cast<std::size_t>(w)];
+      if (part.width == 0) continue;
+      const std::string start = w == 0 ? "" : fmt::format(" + {}", layout_.dq_start(w)),
+                        start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w));
+      out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, ring_ ? " + 8 * adder" : "", w);
+      out_.open("if (lane == 0) {");
+      out_.line(
+          "bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index{}) * kDqFloats{}, shared + kSharedDq{}, "
+          "{}, "
+          "kEvictLast);",
+          ring_ ? " - before" : "", start, start_bytes, 4 * part.floats());
+      out_.line("bulk_commit_group();");
+      out_.close();
+    }
+  }
+
+  void count() {
+    out_.open("if (lane == 0) {");
+    out_.line("bulk_wait_group();");
+    out_.line("fence_proxy_async_all();");
+    out_.line("red_release_add(params.turns + tile.index, 1);");
+    out_.close();
+  }
+
+  // Where dK leaves from here, too, the consumers wait for the last part as well.
+  void give_back() {
+    if (!persistent_) out_.line("const bool more = step + 1 < block.steps;  // staged again");
+    int left = 0;
+    for (const DqPart& part : layout_.dq) left += part.width > 0;
+    for (int w = 0; w < kConsumers; w++) {
+      if (layout_.dq[static_cast<std::size_t>(w)].width == 0) continue;
+      if (ring_ || !spec_.deterministic) out_.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
+      out_.line("__syncwarp();");
+      out_.line("{}barrier_arrive({}, 160);", persistent_ ? "" : "if (more) ", 4 + w);
+    }
+  }
+
+  void blocks() {
+    out_.line("// The same for every block that this thread block gets.");
+    out_.open(fmt::format("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared{}) {{",
+                          ring_ ? ", int adder" : ""));
+    out_.line("int slot = 0, phase_slot = 0;");
+    out_.open("while (true) {");
+    emit_take_item(out_);
+    out_.line("if (index < 0) break;");
+    out_.line("add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, {}>(index, params){});", spec_.causal,
+              ring_ ? ", adder" : "");
+    out_.close();
+    if (!counted()) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
+    out_.close();
+    out_.line("");
+  }
+
+  // Whoever counts a contribution has waited for it.
+  bool counted() const { return spec_.deterministic || ring_; }
+
+  Writer& out_;
+  const KernelSpec& spec_;
+  const Layout layout_;
+  const bool persistent_, ring_;
+};
+
+}  // namespace
+
+void emit_add_dq(Writer& out, const KernelSpec& spec) { AddPrinter(out, spec).print(); }
+
+}  // namespace attune::codegen::backward

@@ -1,0 +1,43 @@
+// How a backward launch divides its work.
+#include <algorithm>
+
+#include "codegen/backward/params.h"
+
+namespace attune::codegen {
+namespace {
+
+constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Enough slots that nobody waits for one while every thread block is busy: those of all sections that have blocks of
+// keys under way, and some for tiles that are complete but not finished. A pair's slot was that of a pair of an earlier
+// section.
+std::int64_t ring_slots(const Problem& p, std::int64_t tiles_n, std::int64_t section, std::int64_t workers) {
+  // The longest causal block lasts twice as long as the mean: so many more start beside it.
+  const std::int64_t under_way = p.causal ? 2 * workers : workers;
+  const std::int64_t sections = divided_up(under_way, section * tiles_n) + 1;
+  return section * sections + divided_up(under_way, 4 * tiles_n);
+}
+
+}  // namespace
+
+BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& launch_part, const Problem& p, int sms) {
+  const backward::Tunables& t = spec.config.backward;
+  const bool ring = t.finish == backward::Finish::ring;
+  const std::int64_t pairs = p.heads_kv * p.batch, tiles_n = divided_up(p.seqlen_k, t.block_n());
+  const std::int64_t workers = launch_part.workers > 0 ? launch_part.workers : sms;
+  // A ring is the smaller, the fewer pairs are under way.
+  const std::int64_t section = launch_part.section > 0 ? launch_part.section : ring ? 1 : default_section(p);
+  BackwardGrid grid;
+  grid.section = static_cast<int>(std::max<std::int64_t>(std::min(section, pairs), 1));
+  grid.blocks = tiles_n * pairs;
+  if (t.persistent && p.seqlen_q > 0) grid.blocks = std::min(grid.blocks, workers);
+  // Those of queries that compute dQ come behind those of keys.
+  if (const int rows = launch_shape(spec).dq_rows; rows > 0)
+    grid.blocks += divided_up(p.seqlen_q, rows) * p.heads * p.batch;
+  std::int64_t slots = pairs;
+  if (ring) slots = tiles_n == 0 ? 0 : std::min(slots, ring_slots(p, tiles_n, grid.section, workers));
+  grid.slots = static_cast<int>(slots);
+  return grid;
+}
+
+}  // namespace attune::codegen

@@ -1,0 +1,127 @@
+// needs: types.cuh element.cuh ptx/barrier.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/bulk.cuh ptx/mbarrier.cuh ptx/shared.cuh ptx/turn.cuh backward/tile.cuh
+// The sums of dQ as a ring of slots that stays in L2: a (sequence, KV head) pair has the slot pair % slots, with all
+// query tiles of its group. Blocks of keys count what they have added to a tile. A warp of each thread block finishes
+// tiles, in the order in which they become complete: dQ leaves, and the sums are zeros again for the slot's next pair.
+//
+// Nobody waits for ever: whoever adds to a pair waits for one of an earlier section, whose blocks of keys, handed out
+// in order, wait for none of this section; and tiles are handed out to those who finish them in the order of the
+// sections, so that the first one which is not finished is complete or becomes so. Thread blocks that do not run hold
+// nothing.
+
+// Query tiles before the first one of the pair that began this turn of the ring: where in the ring a tile lies follows
+// from its index.
+ATTUNE_DEVICE int tiles_before_ring(int pair, const BackwardParams& params) {
+  return (pair - pair % params.slots) * params.tiles_of_pair;
+}
+
+// By one thread, before it adds to a pair's sums or reads them: the slot's pair before is finished.
+ATTUNE_DEVICE void wait_for_slot(int pair, const BackwardParams& params) {
+  if (pair < params.slots) return;
+  while (ld_acquire(params.finished + pair - params.slots) != static_cast<uint32_t>(params.tiles_of_pair)) {
+  }
+  fence_proxy_async_all();
+}
+
+// Blocks of keys that add to a query tile.
+template <int kBlockM, int kBlockN, bool kCausal>
+ATTUNE_DEVICE int key_blocks_of(int m, const BackwardParams& params) {
+  if (!kCausal) return params.tiles_n;
+  const int rows_behind = max(params.seqlen_q - m * kBlockM - kBlockM, 0);
+  return (max(params.seqlen_k - rows_behind, 0) + kBlockN - 1) / kBlockN;
+}
+
+// 64 rows of up to 64 columns, by one warp: sums in fragment order (64 rows of 8 columns are 2 KB) become a chunk of
+// 128-byte rows, swizzled.
+template <typename Element>
+ATTUNE_DEVICE void convert_sums(uint32_t sums, uint32_t rows, int groups, float scale, int lane) {
+  sums += 16 * lane;
+  rows += (lane & 15) * 128 + (((lane >> 4) ^ (lane & 7)) << 4);
+#pragma unroll 1
+  for (int i = 0; i < groups; i += 2) {
+    const uint32_t from = sums + i * 2048, to = rows ^ (i << 4);
+    const int next = i + 1 < groups ? 2048 : 0;  // beyond an odd number of groups lies nothing of the tensor
+#pragma unroll
+    for (int strip = 0; strip < 4; strip += 2) {
+      int x[2][8];  // loads first
+#pragma unroll
+      for (int s = 0; s < 2; s++) {
+        ld_shared_v4(from + (strip + s) * 512, x[s][0], x[s][1], x[s][2], x[s][3]);
+        ld_shared_v4(from + (strip + s) * 512 + next, x[s][4], x[s][5], x[s][6], x[s][7]);
+      }
+#pragma unroll
+      for (int s = 0; s < 2; s++) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          packed[j] = Element::pack(__int_as_float(x[s][2 * j]) * scale, __int_as_float(x[s][2 * j + 1]) * scale);
+        stmatrix_x4(to + (strip + s) * 2048, packed[0], packed[1], packed[2], packed[3]);
+      }
+    }
+  }
+}
+
+// A warp's work for the whole kernel. `sums` are 16 KB, `rows` 8 KB of shared memory, `full` is a barrier of one
+// arrival.
+template <typename Element, int kHeadDim, int kBlockM, int kBlockN, bool kCausal>
+ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& params, uint32_t sums, uint32_t rows,
+                                uint32_t full) {
+  // A tile of 64 rows is the columns of one warpgroup behind those of the other; of 128 rows, each has 64.
+  constexpr int kColumns = kBlockM == 64 ? (kHeadDim + 63) / 64 * 64 : kHeadDim;
+  constexpr int kChunks = (kColumns + 63) / 64, kPieces = kBlockM / 64 * kChunks;
+  const int lane = threadIdx.x & 31;
+  const int tiles = params.pairs * params.tiles_of_pair, group = params.heads / params.heads_kv;
+  int phase = 0, next = 0;
+  if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);
+#pragma unroll 1
+  while (true) {
+    const int at = __shfl_sync(kFullWarp, next, 0);
+    if (at >= tiles) break;
+    if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);  // early, so that the answer is there when it is needed
+    // Section by section, and the tiles of all its pairs in the order in which blocks of keys visit them.
+    const int per_section = params.section * params.tiles_of_pair;
+    const int section = at / per_section, first_pair = section * params.section;
+    const int pairs = min(params.section, params.pairs - first_pair), rest = at - section * per_section;
+    const int step = rest / pairs, pair = first_pair + (rest - step * pairs);
+    const int in_group = step / params.tiles_m, m = step - in_group * params.tiles_m;
+    const int batch = pair / params.heads_kv, head = (pair - batch * params.heads_kv) * group + in_group;
+    const int index = pair * params.tiles_of_pair + step;
+    float* const tile =
+        params.dq_sums + static_cast<int64_t>(index - tiles_before_ring(pair, params)) * (kBlockM * kColumns);
+    const auto load = [&](int piece) {
+      const int floats = piece / kChunks * 64 * kColumns + piece % kChunks * 4096;
+      const int bytes = kColumns % 64 == 0 ? 16384 : min(64, kColumns - piece % kChunks * 64) * 256;
+      mbarrier_arrive_expect_tx(full, bytes);
+      bulk_load(sums, tile + floats, bytes, full);
+    };
+    if (lane == 0) {
+      const auto wanted = static_cast<uint32_t>(key_blocks_of<kBlockM, kBlockN, kCausal>(m, params));
+      if (wanted == 0) wait_for_slot(pair, params);  // rows that see no key: dQ is the zeros of the slot
+      while (ld_acquire(params.turns + index) != wanted) __nanosleep(100);
+      fence_proxy_async_all();
+      load(0);
+    }
+#pragma unroll 1
+    for (int piece = 0; piece < kPieces; piece++) {
+      const int chunk = piece % kChunks, upper = piece / kChunks;
+      const int groups = kColumns % 64 == 0 ? 8 : min(8, kColumns / 8 - 8 * chunk);
+      mbarrier_wait(full, phase);
+      phase ^= 1;
+      if (lane == 0) bulk_wait_group_read<0>();  // the piece before has left
+      __syncwarp();
+      convert_sums<Element>(sums, rows, groups, params.scale, lane);
+      fence_proxy_async();
+      __syncwarp();
+      if (lane == 0) {
+        if (piece + 1 < kPieces) load(piece + 1);
+        bulk_tensor_store(map_dq, rows, chunk * 64, m * kBlockM + upper * 64, head, batch);
+        bulk_commit_group();
+      }
+      float4* const zeroed = reinterpret_cast<float4*>(tile + upper * 64 * kColumns + chunk * 4096) + lane;
+#pragma unroll 8
+      for (int i = 0; i < groups * 4; i++) zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+    __syncwarp();
+    if (lane == 0) red_release_add(params.finished + pair, 1);
+  }
+  if (lane == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads
+}
