@@ -23,7 +23,7 @@ constexpr Order kOrders[] = {
 };
 
 // How dQ leaves, how blocks of keys are handed out, and what registers that takes: a persistent producer has more to
-// remember.
+// remember, and one that finishes dQ more still.
 struct Grid {
   DqPath dq;
   bool persistent;
