@@ -95,8 +95,10 @@ class AddPrinter {
 
   void count() {
     out_.open("if (lane == 0) {");
+    // What the async proxy has completed is there for the other one as well; a fence more would be late for the next
+    // step.
     out_.line("bulk_wait_group();");
-    out_.line("fence_proxy_async_all();");
+    if (!ring_) out_.line("fence_proxy_async_all();");
     out_.line("red_release_add(params.turns + tile.index, 1);");
     out_.close();
   }

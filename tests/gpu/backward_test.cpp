@@ -32,6 +32,9 @@ void check_cases(const std::vector<BackwardCase>& cases) {
   }
 }
 
+constexpr const char* kRing = "lag=1,ping_pong=1,late_fences=1,prefetch=1,persistent=1,finish=ring,registers=224";
+constexpr const char* kWideRing = "block_m=128,lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,registers=224";
+
 std::string refusal(const Plan& plan, const BackwardArgs& args) {
   try {
     plan.launch(args);
@@ -125,23 +128,42 @@ TEST_CASE("backward: configs of the space") {
   }
 }
 
+TEST_CASE("backward: dQ finished in the main kernel, with more pairs than slots") {
+  // Groups, masks, rows that see no key, lengths that fit nothing, sections of several heads, few thread blocks.
+  std::vector<BackwardCase> cases;
+  for (const char* problem :
+       {"head_dim=128,heads=16,batch=16,seqlen_q=512", "head_dim=128,heads=16,batch=8,causal=1,seqlen_q=1000",
+        "head_dim=128,heads=8,heads_kv=2,batch=30,causal=1,seqlen_q=700,seqlen_k=300,dtype=fp16",
+        "head_dim=128,heads=16,batch=8,causal=1,seqlen_q=512,deterministic=1"})
+    for (const char* launch : {"", ",section=4", ",workers=5,section=2"})
+      cases.push_back({problem, std::string(kRing) + launch, cases.size() % 2 == 1, cases.size() % 3 == 1});
+  for (const char* problem :
+       {"head_dim=64,heads=32,batch=16,seqlen_q=512", "head_dim=64,heads=32,heads_kv=8,batch=4,causal=1,seqlen_q=900",
+        "head_dim=40,heads=32,batch=8,seqlen_q=333,seqlen_k=555"})
+    for (const char* launch : {"", ",section=8", ",workers=5"})
+      cases.push_back({problem, std::string(kWideRing) + launch, cases.size() % 2 == 1});
+  check_cases(cases);
+}
+
 TEST_CASE("backward: a deterministic plan gives the same bits again and again, beside other work too") {
   const Problem problem = parse_problem(
       "op=backward,head_dim=128,heads=8,heads_kv=4,batch=2,causal=1,seqlen_q=2000,"
       "deterministic=1");
-  const Plan plan = plan_of(problem);
-  Backward backward(problem, {.sample = {{.first = 0, .step = 53}, {.first = 0, .step = 59}}});
-  check_right(plan, backward);
-  const auto first = bits_of(backward);
-  StreamOwner other;
-  Backward noise(problem, {.seed = 2});
-  for (int i = 0; i < 10; ++i) {
-    backward.poison();
-    BackwardArgs args = noise.args(plan);
-    args.stream = other.stream;
-    plan.launch(args);
-    plan.launch(backward.args(plan));
-    CHECK(same_bits(backward, first));
+  for (const char* config : {"", kRing}) {
+    const Plan plan = plan_of(problem, config);
+    Backward backward(problem, {.sample = {{.first = 0, .step = 53}, {.first = 0, .step = 59}}});
+    check_right(plan, backward);
+    const auto first = bits_of(backward);
+    StreamOwner other;
+    Backward noise(problem, {.seed = 2});
+    for (int i = 0; i < 10; ++i) {
+      backward.poison();
+      BackwardArgs args = noise.args(plan);
+      args.stream = other.stream;
+      plan.launch(args);
+      plan.launch(backward.args(plan));
+      CHECK(same_bits(backward, first));
+    }
   }
 }
 
@@ -167,23 +189,27 @@ TEST_CASE("backward: a captured launch is replayed, also on another stream") {
 }
 
 TEST_CASE("backward: launches on several streams, each with a workspace of its own") {
-  const Problem problem = parse_problem("op=backward,head_dim=128,heads=4,batch=1,causal=1,seqlen_q=1000");
-  const Plan plan = plan_of(problem);
-  std::vector<std::unique_ptr<StreamOwner>> streams;
-  std::vector<std::unique_ptr<Backward>> cases;
-  for (unsigned i = 0; i < 4; ++i) {
-    streams.push_back(std::make_unique<StreamOwner>());
-    cases.push_back(std::make_unique<Backward>(problem, Backward::Options{.seed = i + 1}));
-    cases.back()->poison();
-  }
-  for (int round = 0; round < 25; ++round) {
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      BackwardArgs args = cases[i]->args(plan);
-      args.stream = streams[i]->stream;
-      plan.launch(args);
+  // The second kernel's thread blocks wait for each other, and those of four launches do not all run at a time.
+  for (const auto& [text, config] : {std::pair{"head_dim=128,heads=4,batch=1,causal=1,seqlen_q=1000", ""},
+                                     {"head_dim=128,heads=16,batch=4,causal=1,seqlen_q=1000", kRing}}) {
+    const Problem problem = parse_problem(std::string("op=backward,") + text);
+    const Plan plan = plan_of(problem, config);
+    std::vector<std::unique_ptr<StreamOwner>> streams;
+    std::vector<std::unique_ptr<Backward>> cases;
+    for (unsigned i = 0; i < 4; ++i) {
+      streams.push_back(std::make_unique<StreamOwner>());
+      cases.push_back(std::make_unique<Backward>(problem, Backward::Options{.seed = i + 1}));
+      cases.back()->poison();
     }
+    for (int round = 0; round < 25; ++round) {
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        BackwardArgs args = cases[i]->args(plan);
+        args.stream = streams[i]->stream;
+        plan.launch(args);
+      }
+    }
+    for (const auto& backward : cases) CHECK(backward->compare().wrong.value_or("") == "");
   }
-  for (const auto& backward : cases) CHECK(backward->compare().wrong.value_or("") == "");
 }
 
 TEST_CASE("backward: from a forward plan's own O and LSE") {
