@@ -42,7 +42,9 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
       grid_(codegen::backward_grid(source.spec, source.config.backward, problem, device().properties().sms)),
       workspace_(codegen::backward_workspace(source.spec, problem, grid_.slots)),
       default_o_strides_(default_strides(problem, Operand::o)),
-      default_q_strides_(default_strides(problem, Operand::q)) {
+      default_q_strides_(default_strides(problem, Operand::q)),
+      default_k_strides_(default_strides(problem, Operand::k)),
+      default_v_strides_(default_strides(problem, Operand::v)) {
   // The workspace follows from the spec, the grids from the shape: a pack that disagrees would write beyond it.
   if (shape() != codegen::launch_shape(source.spec))
     fail(ErrorCode::invalid_argument, "launch shape: not that of {}", codegen::to_string(source.spec));
@@ -164,6 +166,8 @@ codegen::BackwardParams BackwardPlan::params_of(const BackwardArgs& args, float 
   params.o = args.o;
   params.d_o = args.d_o;
   params.d_q = args.d_q;
+  params.d_k = args.d_k;
+  params.d_v = args.d_v;
   params.lse = args.lse;
   params.d_lse = args.d_lse;
   auto* const memory = static_cast<std::byte*>(args.workspace);
@@ -175,10 +179,14 @@ codegen::BackwardParams BackwardPlan::params_of(const BackwardArgs& args, float 
   params.finished = reinterpret_cast<unsigned*>(memory + workspace_.finished_at);
   const auto or_dense = [](const Strides& given, const Strides& dense) { return given == Strides{} ? dense : given; };
   const Strides o = or_dense(args.o_strides, default_o_strides_), d_o = or_dense(args.d_o_strides, default_o_strides_),
-                d_q = or_dense(args.d_q_strides, default_q_strides_);
+                d_q = or_dense(args.d_q_strides, default_q_strides_),
+                d_k = or_dense(args.d_k_strides, default_k_strides_),
+                d_v = or_dense(args.d_v_strides, default_v_strides_);
   params.o_batch = o.batch, params.o_head = o.head, params.o_row = o.row;
   params.do_batch = d_o.batch, params.do_head = d_o.head, params.do_row = d_o.row;
   params.dq_batch = d_q.batch, params.dq_head = d_q.head, params.dq_row = d_q.row;
+  params.dk_batch = d_k.batch, params.dk_head = d_k.head, params.dk_row = d_k.row;
+  params.dv_batch = d_v.batch, params.dv_head = d_v.head, params.dv_row = d_v.row;
   params.scale = scale;
   params.scale_log2 = scale * std::numbers::log2e_v<float>;
   return params;

@@ -37,7 +37,7 @@ class BackwardPlan final : public PlanState {
   codegen::BackwardGrid grid_;
   codegen::BackwardWorkspace workspace_;
   codegen::BackwardParams params_;  // all but pointers, strides and scale
-  Strides default_o_strides_, default_q_strides_;
+  Strides default_o_strides_, default_q_strides_, default_k_strides_, default_v_strides_;
   std::optional<PlanMaps> maps_;  // nothing: there is nothing to compute
 };
 

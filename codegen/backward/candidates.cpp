@@ -66,7 +66,10 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
       for (const Order& order : kOrders)
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
-            if (!v_in_registers || (order.ping_pong && p.head_dim_v <= 64))
+            for (DkvPath dkv : {DkvPath::staged, DkvPath::direct}) {
+              if (v_in_registers && (!order.ping_pong || p.head_dim_v > 64)) continue;
+              // At head dim 128 the instructions cost more than the wait that they save.
+              if (dkv == DkvPath::direct && (!grid.persistent || std::max(p.head_dim, p.head_dim_v) > 64)) continue;
               consider({.block_m = block_m,
                         .split = split,
                         .ds_stages = order.ds_stages,
@@ -76,9 +79,11 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                         .prefetch = order.prefetch,
                         .v_in_registers = v_in_registers,
                         .dq = grid.dq,
+                        .dkv = dkv,
                         .persistent = grid.persistent,
                         .finish = grid.finish,
                         .registers = grid.registers});
+            }
   return all;
 }
 

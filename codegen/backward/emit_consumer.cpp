@@ -34,7 +34,8 @@ class ConsumerPrinter {
     if (program.primed) prime();
     if (t_.persistent) {
       out_.line("int slot = 0, phase_slot = 0, phase_keys = 0;");
-      out_.line("bool staged = false;  // dK and dV of the block before are leaving");
+      out_.line("bool staged = false;  // {} of the block before {} leaving", direct() ? "dQ" : "dK and dV",
+                direct() ? "is" : "are");
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
       emit_take_item(out_);
@@ -58,7 +59,10 @@ class ConsumerPrinter {
     if (t_.persistent) {
       persistent_epilogue();
       out_.close();
-      out_.line("if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
+      if (direct())
+        out_.line("if (staged) barrier_sync({}, 160);  // every arrival is met", barrier(4));
+      else
+        out_.line("if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
     } else {
       epilogue();
     }
@@ -70,6 +74,7 @@ class ConsumerPrinter {
   using Kind = Action::Kind;
   bool rows() const { return t_.split == Split::rows; }
   bool bulk() const { return t_.dq == DqPath::bulk; }
+  bool direct() const { return t_.dkv == DkvPath::direct; }
   const char* element() const { return element_name(spec_.dtype); }
 
   // An offset in bytes that depends on the warpgroup.
@@ -197,6 +202,7 @@ class ConsumerPrinter {
       if (line.least_step > 0) out_.open(fmt::format("if (step >= {}) {{", line.least_step));
       if (line.least_steps > 0) out_.open(fmt::format("if (block.steps >= {}) {{", line.least_steps));
       print(line);
+      if (kind == Segment::drain && direct()) beside_drain(line);
       if (line.least_step > 0) out_.close();
       if (line.least_steps > 0) out_.close();
     }
@@ -209,6 +215,7 @@ class ConsumerPrinter {
                (action.product == Product::dq && dq_.width == 0);
       case Kind::store_dq: return dq_.width == 0;
       case Kind::publish_dq: return dq_.width == 0 || !bulk();
+      case Kind::reclaim: return direct();
       default: return false;
     }
   }
@@ -382,14 +389,44 @@ class ConsumerPrinter {
       return;
     }
     // The step that stages first finds the buffer empty.
+    const std::string other = t_.persistent && direct() ? " || staged" : "";
     if (segment_ == Segment::drain)
-      out_.line("if (block.steps >= 2) barrier_sync({}, 160);  // the part before has left", barrier(4));
+      out_.line("if (block.steps >= 2{}) barrier_sync({}, 160);  // the part before has left", other, barrier(4));
     else
-      out_.line("if (step >= {}) barrier_sync({}, 160);  // the part before has left", 1 - a.offset, barrier(4));
+      out_.line("if (step >= {}{}) barrier_sync({}, 160);  // the part before has left", 1 - a.offset, other,
+                barrier(4));
     out_.line("stage_dq(dq, dq_address);");
   }
 
+  // While the last dQ is computed: dV is complete. Once it is, K may go.
+  void beside_drain(const Line& line) {
+    if (line.action.kind == Kind::issue) write("dv", dv_, "1.f");
+    if (line.action.kind == Kind::wait && t_.persistent) arrive("shared + kKEmpty");
+  }
+
+  // dK and dV from registers, but for what beside_drain() has done.
+  void direct_epilogue() {
+    if (!t_.lag) {
+      if (t_.persistent) arrive("shared + kKEmpty");
+      write("dv", dv_, "1.f");
+    }
+    write("dk", dk_, "params.scale");
+    if (t_.persistent) out_.line("staged = true;");
+  }
+
+  void write(const std::string& name, const Columns& columns, const char* factor) {
+    if (columns.count == 0) return;
+    out_.line("pin({});", name);
+    out_.line(
+        "write_gradient<{0}, {1}>({2}, params.d_{3} + block.batch * params.{2}_batch + block.head * "
+        "params.{2}_head{4}, params.{2}_row,",
+        element(), columns.count, name, name.substr(1), columns.first == 0 ? "" : fmt::format(" + {}", columns.first));
+    out_.line("    block.n * kBlockN{} + warp * 16 + (lane >> 2), params.seqlen_k, lane, {});",
+              rows() ? by_warpgroup(0, 64) : "", factor);
+  }
+
   void epilogue() {
+    if (direct()) return direct_epilogue();
     out_.line("// -- dV and dK, over V and K");
     if (dv_.count > 0) out_.line("pin(dv);");
     if (dk_.count > 0) out_.line("pin(dk);");
@@ -406,6 +443,7 @@ class ConsumerPrinter {
   }
 
   void persistent_epilogue() {
+    if (direct()) return direct_epilogue();
     out_.line("// -- dV and dK, from the buffers of dS and dQ, while K and V of the next block come");
     arrive("shared + kKEmpty");
     out_.line("pin(dv);");

@@ -15,6 +15,8 @@ struct BackwardParams {
   const void* o = nullptr;
   const void* d_o = nullptr;
   void* d_q = nullptr;
+  void* d_k = nullptr;
+  void* d_v = nullptr;
   const float* lse = nullptr;    ///< [batch, heads, seqlen_q], natural logarithm, as the forward pass wrote it
   const float* d_lse = nullptr;  ///< [batch, heads, seqlen_q]; null: zeros
   // -- workspace, see BackwardWorkspace
@@ -27,6 +29,8 @@ struct BackwardParams {
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int64_t do_batch = 0, do_head = 0, do_row = 0;
   std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
+  std::int64_t dk_batch = 0, dk_head = 0, dk_row = 0;
+  std::int64_t dv_batch = 0, dv_head = 0, dv_row = 0;
   std::int32_t seqlen_q = 0;
   std::int32_t seqlen_k = 0;
   std::int32_t heads = 0;
@@ -41,7 +45,7 @@ struct BackwardParams {
   float scale_log2 = 0;            ///< scale * log2(e)
 };
 
-static_assert(sizeof(BackwardParams) == 208, "templates/backward/params.cuh takes 208 bytes");
+static_assert(sizeof(BackwardParams) == 272, "templates/backward/params.cuh takes 272 bytes");
 
 /// How a launch of a Family::sm90_backward build divides its work: the launch part of its config, and rules for what
 /// that leaves open. A pair is a KV head of a sequence.

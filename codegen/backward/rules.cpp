@@ -28,6 +28,8 @@ Reason schedule(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if ((t.split == Split::products) != (t.dq == DqPath::pass))
     return "split: products leaves dQ to a pass of its own (allowed: products with dq = pass, and only so)";
+  if (t.split == Split::products && t.dkv == DkvPath::direct)
+    return "dkv: direct with split = products (allowed: staged)";
   if (t.split == Split::products && (t.lag || t.prefetch))
     return "lag, prefetch: with split = products every warpgroup has one order (allowed: 0)";
   if (t.split == Split::products && t.q_stages < 2)
@@ -48,6 +50,7 @@ Reason grid(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if (!t.persistent) return {};
   if (t.split != Split::rows || t.dq != DqPath::bulk) return "persistent: needs split = rows and dq = bulk";
+  if (t.dkv == DkvPath::direct) return {};
   const Layout l = backward::layout_of(s);
   for (const DqPart& part : l.dq)
     if (4 * part.floats() < l.qk_chunks * 64 * 128)
@@ -92,7 +95,8 @@ Reason registers(const Arch&, const KernelSpec& s) {
   const int scores = rows ? t.block_m : t.block_m / 2;  // S and dP
   const int packed = rows ? t.block_m / 2 : 0;          // P and dS, beside dQ
   const int keys = t.v_in_registers ? 4 * ((s.head_dim_v + 15) / 16) : 0;
-  const int needed = gradients + keys + std::max(scores, packed + l.dq[0].width / 2) + 24;
+  const int counters = t.persistent ? 28 : 24;
+  const int needed = gradients + keys + std::max(scores, packed + l.dq[0].width / 2) + counters;
   if (needed > t.registers)
     return fmt::format("registers: about {} a thread needed, {} available", needed, t.registers);
   return {};

@@ -10,6 +10,7 @@ namespace {
 constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
+constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
 
 }  // namespace
 
@@ -25,6 +26,7 @@ Fields kernel_fields(const Tunables& t) {
           {"prefetch", flag(t.prefetch)},
           {"v_in_registers", flag(t.v_in_registers)},
           {"dq", name_of(kDqPaths, t.dq)},
+          {"dkv", name_of(kDkvPaths, t.dkv)},
           {"persistent", flag(t.persistent)},
           {"finish", name_of(kFinishes, t.finish)},
           {"registers", std::to_string(t.registers)}};
@@ -57,6 +59,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.v_in_registers = truth();
   else if (key == "dq")
     t.dq = value_of<DqPath>(kDqPaths, key, value);
+  else if (key == "dkv")
+    t.dkv = value_of<DkvPath>(kDkvPaths, key, value);
   else if (key == "persistent")
     t.persistent = truth();
   else if (key == "finish")

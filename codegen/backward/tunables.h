@@ -22,6 +22,12 @@ enum class DqPath {
   pass,    ///< no sums: other thread blocks of the launch compute dQ, for which they compute S and dP again
 };
 
+/// How dK and dV leave when a block of keys is done.
+enum class DkvPath {
+  staged,  ///< through shared memory, by bulk tensor copies
+  direct,  ///< from registers: nothing to wait for, more instructions
+};
+
 /// Who makes dQ of its sums.
 enum class Finish {
   launch,  ///< a kernel after the main one, from sums of all queries
@@ -42,6 +48,7 @@ struct Tunables {
   bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
   bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
   DqPath dq = DqPath::bulk;
+  DkvPath dkv = DkvPath::staged;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out
   Finish finish = Finish::launch;
   int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()

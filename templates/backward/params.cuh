@@ -2,9 +2,11 @@
 // Run-time arguments of the backward kernels; the host's mirror is codegen::BackwardParams.
 
 struct BackwardParams {
-  const uint16_t* o;  // these three with their strides in elements
+  const uint16_t* o;  // these five with their strides in elements
   const uint16_t* d_o;
   uint16_t* d_q;
+  uint16_t* d_k;
+  uint16_t* d_v;
   const float* lse;    // [batch, heads, seqlen_q]
   const float* d_lse;  // [batch, heads, seqlen_q]; null: zeros
   float* shifts;       // [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
@@ -16,6 +18,8 @@ struct BackwardParams {
   int64_t o_batch, o_head, o_row;
   int64_t do_batch, do_head, do_row;
   int64_t dq_batch, dq_head, dq_row;
+  int64_t dk_batch, dk_head, dk_row;
+  int64_t dv_batch, dv_head, dv_row;
   int32_t seqlen_q, seqlen_k;
   int32_t heads, heads_kv;
   int32_t tiles_m, tiles_n;  // query tiles, key blocks of one head
@@ -24,4 +28,4 @@ struct BackwardParams {
   int32_t tiles_of_pair;     // tiles_m * heads / heads_kv
   float scale, scale_log2;   // softmax scale; the same times log2(e)
 };
-static_assert(sizeof(BackwardParams) == 208, "the host passes 208 bytes");
+static_assert(sizeof(BackwardParams) == 272, "the host passes 272 bytes");

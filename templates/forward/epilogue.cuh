@@ -1,4 +1,4 @@
-// needs: forward/softmax.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/barrier.cuh ptx/global.cuh
+// needs: forward/softmax.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/barrier.cuh ptx/global.cuh ptx/quad.cuh
 // Output of one tile: O normalised, rounded and staged through shared memory for a TMA store; LSE written directly.
 
 // 128-byte swizzle: the 16-byte unit `unit` of row `row`, within a chunk of `rows` rows of 128 bytes.
@@ -51,24 +51,8 @@ ATTUNE_DEVICE void write_output(const float (&o)[kSize], uint16_t* head, int64_t
 #pragma unroll
       for (int g = 0; g < 4; g++)
         x[g] = Element::pack(o[4 * (i + g) + 2 * half] * inverse, o[4 * (i + g) + 2 * half + 1] * inverse);
-      // 4x4 transpose over the quad: lane l sends x[l ^ r] to lane l ^ r and gets that lane's x[l].
-      uint32_t y[4];
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        const int other = quad ^ r;
-        const uint32_t low = other & 1 ? x[1] : x[0], high = other & 1 ? x[3] : x[2];
-        const uint32_t sent = other & 2 ? high : low;
-        y[r] = r == 0 ? sent : __shfl_xor_sync(kFullWarp, sent, r);
-      }
-      // y[r] is piece `quad ^ r` of this lane's group.
-      uint32_t z[4];
-#pragma unroll
-      for (int piece = 0; piece < 4; piece++) {
-        const int r = quad ^ piece;
-        const uint32_t low = r & 1 ? y[1] : y[0], high = r & 1 ? y[3] : y[2];
-        z[piece] = r & 2 ? high : low;
-      }
-      if (inside) st_global_v4(out + 8 * (i + quad), z[0], z[1], z[2], z[3]);
+      trade_in_quad(x, lane);
+      if (inside) st_global_v4(out + 8 * (i + quad), x[0], x[1], x[2], x[3]);
     }
 #pragma unroll
     for (int i = kTraded; i < kHeadDim / 8; i++)

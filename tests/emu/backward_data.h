@@ -245,6 +245,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
 
   codegen::BackwardParams params;
   params.o = data.o.data, params.d_o = data.d_o.data, params.d_q = data.d_q.data;
+  params.d_k = data.d_k.data, params.d_v = data.d_v.data;
   params.lse = data.lse, params.d_lse = data.d_lse;
   params.shifts = reinterpret_cast<float*>(memory + workspace.shifts_at);
   params.deltas = reinterpret_cast<float*>(memory + workspace.deltas_at);
@@ -257,6 +258,10 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.do_row = data.d_o.strides.row;
   params.dq_batch = data.d_q.strides.batch, params.dq_head = data.d_q.strides.head;
   params.dq_row = data.d_q.strides.row;
+  params.dk_batch = data.d_k.strides.batch, params.dk_head = data.d_k.strides.head;
+  params.dk_row = data.d_k.strides.row;
+  params.dv_batch = data.d_v.strides.batch, params.dv_head = data.d_v.strides.head;
+  params.dv_row = data.d_v.strides.row;
   params.seqlen_q = static_cast<std::int32_t>(p.seqlen_q);
   params.seqlen_k = static_cast<std::int32_t>(p.seqlen_k);
   params.heads = p.heads;

@@ -27,6 +27,9 @@ constexpr const char* kPasses = "family=sm90_backward,split=products,dq=pass,ds_
 constexpr const char* kRing =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,registers=224";
 
+constexpr const char* kDirect =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -60,6 +63,15 @@ constexpr Fault kFaults[] = {
     {"a slot is not zeroed for its next pair", kRing, "zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);",
      "static_cast<void>(zeroed);", ""},
     {"a tile is finished one block of keys too early", kRing, "!= wanted) __nanosleep", "< wanted - 1) __nanosleep",
+     "race"},
+    {"K is given back while the last dQ's product reads it", kDirect,
+     "      wgmma_wait_group<0>();\n      pin(dq);\n      __syncwarp();\n      if (lane == 0) mbarrier_arrive(shared + "
+     "kKEmpty);\n",
+     "      __syncwarp();\n      if (lane == 0) mbarrier_arrive(shared + kKEmpty);\n      wgmma_wait_group<0>();\n     "
+     " pin(dq);\n",
+     "race"},
+    {"dQ is staged over the part of the block before", kDirect,
+     "if (step >= 2 || staged) barrier_sync(4 + warpgroup, 160);", "if (step >= 2) barrier_sync(4 + warpgroup, 160);",
      "race"},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},

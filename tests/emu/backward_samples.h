@@ -75,6 +75,7 @@ class BackwardSampler {
     t.late_fences = pick({false, true});
     t.prefetch = pick({false, true});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
+    t.dkv = pick({DkvPath::staged, DkvPath::direct});
     t.v_in_registers = pick({false, true});
     t.persistent = pick({false, true});
     t.finish = pick({Finish::launch, Finish::ring});
@@ -90,6 +91,7 @@ class BackwardSampler {
     if (t.split == Split::products) {
       t.dq = DqPath::pass;
       t.late_fences = t.prefetch = false;
+      t.dkv = DkvPath::staged;
     }
     return c;
   }
