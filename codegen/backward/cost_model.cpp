@@ -19,6 +19,9 @@ constexpr double kLaunchSeconds = 4e-6;
 constexpr double kDirect = 40;
 // Clocks a block of keys costs beside its steps: K and V come, the pipeline fills, dK and dV leave.
 constexpr double kBlockClocks = 10500;
+// Clocks a step waits for Q, and for dO, where there is one buffer of it: it is asked for when the last product is
+// done.
+constexpr double kUnbuffered = 2000;
 // Instructions a score costs a thread beside its exponential.
 constexpr double kInstructions = 9;
 
@@ -111,13 +114,15 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
       {{e.tensor, "tensor"}, {e.shared_memory, "shared memory"}, {elementwise, "exponential"}, {e.l2, "L2"}}};
   const auto largest = *std::ranges::max_element(limits);
   e.limit = largest.second;
-  double direct = 0;  // additions from registers hold up the warps that issue them
-  if (t.dq == DqPath::direct) direct = steps * 4.0 * l.dq_floats() / kDirect / clock;
+  double waits = 0;  // additions from registers hold up the warps that issue them
+  if (t.dq == DqPath::direct) waits = steps * 4.0 * l.dq_floats() / kDirect / clock;
+  const int unbuffered = (t.q_stages == 1) + (t.do_stages == 1);
+  waits += steps * unbuffered * kUnbuffered / clock;
   // The next block's K and V come while this one ends.
   double block_clocks = t.persistent ? 0.7 * kBlockClocks : kBlockClocks;
   if (t.dkv == DkvPath::direct) block_clocks *= p.head_dim > 64 ? 1.3 : 0.9;
   const double blocks_of_sm = passes ? 1.5 * per_sm : per_sm;  // one of 128 queries for two of 64 keys
-  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + direct + blocks_of_sm * block_clocks / clock +
+  e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + waits + blocks_of_sm * block_clocks / clock +
             e.hbm + e.launch;
   if (takes_turns(spec)) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
   return e;
