@@ -90,7 +90,8 @@ class ConsumerPrinter {
       out_.line("              q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);");
       if (c_.o != OBuffer::over_q) {
         out_.line("__syncwarp();");
-        out_.line("if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp");
+        out_.line("const uint32_t zero = zero_after(q);");
+        out_.line("if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp");
       }
     }
   }

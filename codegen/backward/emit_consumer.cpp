@@ -157,7 +157,9 @@ class ConsumerPrinter {
     if (!t_.v_in_registers) return;
     out_.line("uint32_t v[4 * kVSteps];");
     out_.line("load_rows<kVSteps>(v, shared + kSharedV{}, kBlockN * 128, warp, lane);", own_rows());
-    if (t_.persistent) arrive("shared + kVEmpty");
+    if (!t_.persistent) return;
+    out_.line("const uint32_t zero = zero_after(v);");
+    arrive("shared + kVEmpty + zero");
   }
 
   // The first step finds the dS of a step before it, all zeros.

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
 
-#line 774 "kernel.cu"
+#line 787 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -342,8 +342,9 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     phase_keys ^= 1;
     uint32_t v[4 * kVSteps];
     load_rows<kVSteps>(v, shared + kSharedV + warpgroup * 8192, kBlockN * 128, warp, lane);
+    const uint32_t zero = zero_after(v);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kVEmpty);
+    if (lane == 0) mbarrier_arrive(shared + kVEmpty + zero);
     // -- one query tile
     #pragma unroll 1
     for (int step = 0; step < block.steps; step++) {

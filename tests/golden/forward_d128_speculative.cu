@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
 
-#line 680 "kernel.cu"
+#line 693 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -167,7 +167,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
                     swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                 q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
   __syncwarp();
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+  const uint32_t zero = zero_after(q);
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
   // -- first block of the first tile
   mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);
   pin(s);
@@ -258,7 +259,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
                       swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                   q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+    const uint32_t zero = zero_after(q);
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
     mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);
     barrier_sync(turn, 256);
     pin(s);
