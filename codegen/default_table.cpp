@@ -61,7 +61,8 @@ double tiles_an_sm(const Arch& arch, const Problem& p) {
 
 // How far a tuned problem is from this one, or above kFurthest.
 double distance(const Arch& arch, const Problem& tuned, const Problem& p) {
-  if (tuned.op != p.op || tuned.head_dim != p.head_dim || tuned.head_dim_v != p.head_dim_v || tuned.causal != p.causal)
+  if (tuned.op != p.op || tuned.head_dim != p.head_dim || tuned.head_dim_v != p.head_dim_v ||
+      tuned.causal != p.causal || tuned.deterministic != p.deterministic)
     return 2 * kFurthest;
   const double few = std::abs(std::log2(tiles_an_sm(arch, tuned) / tiles_an_sm(arch, p)));
   return doublings(static_cast<double>(tuned.seqlen_k), static_cast<double>(p.seqlen_k)) + few +
@@ -72,6 +73,11 @@ double distance(const Arch& arch, const Problem& tuned, const Problem& p) {
 Config fitted(const Arch& arch, const TabledWinner& row, const Problem& p) {
   Config c = row.config;
   if (row.problem == p) return c;
+  if (p.op == Op::backward) {
+    c.backward.section = 0;
+    if (c.backward.workers > arch.sms) c.backward.workers = 0;
+    return c;
+  }
   c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
   c.section = 0;
   if (c.workers > arch.sms) c.workers = 0;
@@ -110,7 +116,8 @@ std::vector<Config> tabled_configs(const Arch& arch, const Problem& p) {
     if (chosen.size() == kMostRows) break;
     const Config config = fitted(arch, *row, p);
     const KernelSpec spec = specialise(arch, p, config);
-    if (kernels.contains(kernel_part(config)) || violates(arch, spec) || !simulate(spec).empty()) continue;
+    if (kernels.contains(kernel_part(config)) || violates(arch, spec)) continue;
+    if (p.op == Op::forward && !simulate(spec).empty()) continue;
     kernels.insert(kernel_part(config));
     chosen.push_back(config);
   }
