@@ -1,5 +1,6 @@
 // Which backward configs are worth trying for a problem. Axes first, rules after.
 #include <algorithm>
+#include <utility>
 
 #include "codegen/backward/params.h"
 #include "codegen/backward/space.h"
@@ -66,12 +67,18 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
       for (const Order& order : kOrders)
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
-            for (DkvPath dkv : {DkvPath::staged, DkvPath::direct}) {
+            for (const auto& [dkv, k_stages] :
+                 {std::pair{DkvPath::staged, 1}, {DkvPath::staged, 2}, {DkvPath::direct, 1}, {DkvPath::direct, 2}}) {
+              if (!grid.persistent && k_stages > 1) continue;
+              // Which buffer it is costs registers; a ring has room for both at narrow heads alone.
+              if (k_stages > 1 && grid.finish == Finish::launch && grid.registers < 232) continue;
               if (v_in_registers && (!order.ping_pong || p.head_dim_v > 64)) continue;
-              // At head dim 128 the instructions cost more than the wait that they save.
-              if (dkv == DkvPath::direct && (!grid.persistent || std::max(p.head_dim, p.head_dim_v) > 64)) continue;
+              // At head dim 128, where K comes late, the instructions cost more than the wait that they save.
+              const bool late = k_stages == 1 && std::max(p.head_dim, p.head_dim_v) > 64;
+              if (dkv == DkvPath::direct && (!grid.persistent || late)) continue;
               consider({.block_m = block_m,
                         .split = split,
+                        .k_stages = k_stages,
                         .ds_stages = order.ds_stages,
                         .lag = order.lag,
                         .ping_pong = order.ping_pong,

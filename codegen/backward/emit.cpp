@@ -62,12 +62,13 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
   if (t.finish == Finish::ring)
     out.line("constexpr uint32_t kSharedRows = {}, kSharedSums = {};  // of dQ to be finished", l.rows_at, l.sums_at);
   out.line("constexpr uint32_t kSharedLse = {}, kSharedDelta = {};", l.lse_at, l.delta_at);
-  out.line("constexpr uint32_t kKFull = {}, kVFull = kKFull + 8;", l.barriers_at);
+  if (t.k_stages > 1) out.line("constexpr uint32_t kKBytes = {};  // one of two buffers", l.k_bytes);
+  out.line("constexpr uint32_t kKFull = {}, kVFull = kKFull + {};", l.barriers_at, 8 * t.k_stages);
   out.line("constexpr uint32_t kQFull = kVFull + 8, kQEmpty = kQFull + 8 * kQStages;");
   out.line("constexpr uint32_t kDoFull = kQEmpty + 8 * kQStages, kDoEmpty = kDoFull + 8 * kDoStages;");
   out.line("constexpr uint32_t kDsFull = kDoEmpty + 8 * kDoStages, kDsEmpty = kDsFull + 8 * kDsStages;");
   if (t.persistent) {
-    out.line("constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + 8;");
+    out.line("constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + {};", 8 * t.k_stages);
     out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
     if (t.finish == Finish::ring) out.line("constexpr uint32_t kSumsFull = kItemEmpty + 16;");
   }
@@ -78,7 +79,7 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
 }
 
 void emit_barriers(Writer& out, const Tunables& t) {
-  out.line("mbarrier_init(shared + kKFull, 1);");
+  for (int i = 0; i < t.k_stages; i++) out.line("mbarrier_init(shared + kKFull{}, 1);", i == 0 ? "" : " + 8");
   out.line("mbarrier_init(shared + kVFull, 1);");
   const auto ring = [&](const char* stages, const char* name, const char* full) {
     out.open(fmt::format("for (int i = 0; i < {}; i++) {{", stages));
@@ -90,7 +91,7 @@ void emit_barriers(Writer& out, const Tunables& t) {
   ring("kDoStages", "Do", "1");
   if (t.lag) ring("kDsStages", "Ds", "8");
   if (!t.persistent) return;
-  out.line("mbarrier_init(shared + kKEmpty, 8);");
+  for (int i = 0; i < t.k_stages; i++) out.line("mbarrier_init(shared + kKEmpty{}, 8);", i == 0 ? "" : " + 8");
   out.line("mbarrier_init(shared + kVEmpty, 8);");
   out.open("for (int i = 0; i < 2; i++) {");
   out.line("mbarrier_init(shared + kItemFull + 8 * i, 1);");

@@ -74,6 +74,10 @@ class ConsumerPrinter {
   using Kind = Action::Kind;
   bool rows() const { return t_.split == Split::rows; }
   bool bulk() const { return t_.dq == DqPath::bulk; }
+  bool two_keys() const { return t_.k_stages > 1; }
+  // Where K of this block lies, as an offset of descriptors.
+  const char* key_buffer() const { return two_keys() ? " + ((stage_k * kKBytes) >> 4)" : ""; }
+  const char* keys_empty() const { return two_keys() ? "shared + kKEmpty + 8 * stage_k" : "shared + kKEmpty"; }
   bool direct() const { return t_.dkv == DkvPath::direct; }
   const char* element() const { return element_name(spec_.dtype); }
 
@@ -151,7 +155,12 @@ class ConsumerPrinter {
     if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
     if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
     out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
-    out_.line("mbarrier_wait(shared + kKFull, {});", t_.persistent ? "phase_keys" : "0");
+    if (two_keys()) {
+      out_.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
+      out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_slot ^ stage_k);");
+    } else {
+      out_.line("mbarrier_wait(shared + kKFull, {});", t_.persistent ? "phase_keys" : "0");
+    }
     out_.line("mbarrier_wait(shared + kVFull, {});", t_.persistent ? "phase_keys" : "0");
     if (t_.persistent) out_.line("phase_keys ^= 1;");
     if (!t_.v_in_registers) return;
@@ -310,7 +319,9 @@ class ConsumerPrinter {
   void issue(const Action& a) {
     out_.line("wgmma_fence();");
     switch (a.product) {
-      case Product::s: out_.line("issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));"); return;
+      case Product::s:
+        out_.line("issue_scores<kQkSteps>(s, k_rows{}, q_rows + ((stage_q * kQBytes) >> 4));", key_buffer());
+        return;
       case Product::dp:
         out_.line("{} do_rows + (({} * kDoBytes) >> 4));",
                   t_.v_in_registers ? "issue_dp(dp, v," : "issue_scores<kVSteps>(dp, v_rows,", stage_do());
@@ -324,7 +335,8 @@ class ConsumerPrinter {
                   rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
         return;
       case Product::dq:
-        out_.line("{}(dq, ds_rows + (({} * kDsBytes) >> 4), k_columns);", issue_dq_name(dq_.width), ds_stage(a));
+        out_.line("{}(dq, ds_rows + (({} * kDsBytes) >> 4), k_columns{});", issue_dq_name(dq_.width), ds_stage(a),
+                  key_buffer());
         return;
     }
   }
@@ -403,13 +415,13 @@ class ConsumerPrinter {
   // While the last dQ is computed: dV is complete. Once it is, K may go.
   void beside_drain(const Line& line) {
     if (line.action.kind == Kind::issue) write("dv", dv_, "1.f");
-    if (line.action.kind == Kind::wait && t_.persistent) arrive("shared + kKEmpty");
+    if (line.action.kind == Kind::wait && t_.persistent) arrive(keys_empty());
   }
 
   // dK and dV from registers, but for what beside_drain() has done.
   void direct_epilogue() {
     if (!t_.lag) {
-      if (t_.persistent) arrive("shared + kKEmpty");
+      if (t_.persistent) arrive(keys_empty());
       write("dv", dv_, "1.f");
     }
     write("dk", dk_, "params.scale");
@@ -447,7 +459,7 @@ class ConsumerPrinter {
   void persistent_epilogue() {
     if (direct()) return direct_epilogue();
     out_.line("// -- dV and dK, from the buffers of dS and dQ, while K and V of the next block come");
-    arrive("shared + kKEmpty");
+    arrive(keys_empty());
     out_.line("pin(dv);");
     out_.line("pin(dk);");
     const std::string dv = "shared + kSharedDs" + by_warpgroup(0, layout_.v_chunks * 64 * 128),

@@ -104,7 +104,7 @@ void emit_produce(Writer& out) {
   out.line("");
 }
 
-// V is free a step before K, so it and the first queries go ahead.
+// V is free a step before K, so it and the first queries go ahead; a second buffer of K is free all the time.
 void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   open_produce(out, true);
   out.line("int slot = 0, phase_slot = 1, phase_keys = 1;");
@@ -122,11 +122,21 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line("prefetch_keys(map_k, map_v, block);");
-  out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
-  out.line(kLoadV);
-  out.line(kLoadStep);
-  out.line("mbarrier_wait(shared + kKEmpty, phase_keys);");
-  out.line(kLoadK);
+  if (spec.config.backward.k_stages > 1) {
+    out.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
+    out.line("mbarrier_wait(shared + kKEmpty + 8 * stage_k, phase_slot ^ stage_k);");
+    out.line(
+        "load_keys<kQkChunks>(map_k, shared + kSharedK + stage_k * kKBytes, shared + kKFull + 8 * stage_k, block);");
+    out.line(kLoadStep);
+    out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
+    out.line(kLoadV);
+  } else {
+    out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
+    out.line(kLoadV);
+    out.line(kLoadStep);
+    out.line("mbarrier_wait(shared + kKEmpty, phase_keys);");
+    out.line(kLoadK);
+  }
   out.line("phase_keys ^= 1;");
   out.line("#pragma unroll 1");
   out.line("for (int step = 1; step < block.steps; step++)");

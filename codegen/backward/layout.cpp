@@ -63,7 +63,7 @@ Layout layout_of(const KernelSpec& s) {
   l.dk = halves(s.head_dim);
   l.dv = halves(s.head_dim_v);
   l.k_at = 0;
-  l.v_at = l.k_at + l.k_bytes;
+  l.v_at = l.k_at + t.k_stages * l.k_bytes;
   l.q_at = l.v_at + l.v_bytes;
   l.do_at = l.q_at + t.q_stages * l.q_bytes;
   l.ds_at = l.do_at + t.do_stages * l.do_bytes;
@@ -78,7 +78,7 @@ Layout layout_of(const KernelSpec& s) {
   // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items; full
   // of the sums. (A thread block that computes dQ: full of each warpgroup's Q and dO, full and empty of each stage of K
   // and V.)
-  l.items_at = l.barriers_at + 8 * (8 + ring + 2 * (t.q_stages + t.do_stages + t.ds_stages));
+  l.items_at = l.barriers_at + 8 * (6 + ring + 2 * (t.k_stages + t.q_stages + t.do_stages + t.ds_stages));
   l.bytes = aligned(l.items_at + 8, 16);
   l.bytes += 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;

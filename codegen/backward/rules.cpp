@@ -48,6 +48,7 @@ Reason schedule(const Arch&, const KernelSpec& s) {
 
 Reason grid(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
+  if (!t.persistent && t.k_stages > 1) return "k_stages: 2 have a next block of keys to serve (allowed: persistent)";
   if (!t.persistent) return {};
   if (t.split != Split::rows || t.dq != DqPath::bulk) return "persistent: needs split = rows and dq = bulk";
   if (t.dkv == DkvPath::direct) return {};

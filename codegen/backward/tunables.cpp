@@ -17,6 +17,7 @@ constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
 Fields kernel_fields(const Tunables& t) {
   return {{"block_m", std::to_string(t.block_m)},
           {"split", name_of(kSplits, t.split)},
+          {"k_stages", std::to_string(t.k_stages)},
           {"q_stages", std::to_string(t.q_stages)},
           {"do_stages", std::to_string(t.do_stages)},
           {"ds_stages", std::to_string(t.ds_stages)},
@@ -41,6 +42,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.block_m = number(16, 128);
   else if (key == "split")
     t.split = value_of<Split>(kSplits, key, value);
+  else if (key == "k_stages")
+    t.k_stages = number(1, 2);
   else if (key == "q_stages")
     t.q_stages = number(1, 4);
   else if (key == "do_stages")

@@ -38,6 +38,7 @@ struct Tunables {
   // -- kernel part
   int block_m = 64;  ///< query rows a step
   Split split = Split::rows;
+  int k_stages = 1;        ///< buffers of K: with 2 a persistent block's next K comes while this one is used
   int q_stages = 2;        ///< buffers of Q and LSE
   int do_stages = 2;       ///< buffers of dO and delta
   int ds_stages = 2;       ///< buffers of dS, and of P where it goes through shared memory (products: of P alone)

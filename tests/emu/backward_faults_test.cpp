@@ -30,6 +30,9 @@ constexpr const char* kRing =
 constexpr const char* kDirect =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct";
 
+constexpr const char* kTwoKeys =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct,k_stages=2";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -70,6 +73,7 @@ constexpr Fault kFaults[] = {
      "      __syncwarp();\n      if (lane == 0) mbarrier_arrive(shared + kKEmpty);\n      wgmma_wait_group<0>();\n     "
      " pin(dq);\n",
      "race"},
+    {"both blocks' K in one buffer", kTwoKeys, "kSharedK + stage_k * kKBytes", "kSharedK", "race"},
     {"dQ is staged over the part of the block before", kDirect,
      "if (step >= 2 || staged) barrier_sync(4 + warpgroup, 160);", "if (step >= 2) barrier_sync(4 + warpgroup, 160);",
      "race"},

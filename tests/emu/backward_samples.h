@@ -78,6 +78,7 @@ class BackwardSampler {
     t.dkv = pick({DkvPath::staged, DkvPath::direct});
     t.v_in_registers = pick({false, true});
     t.persistent = pick({false, true});
+    if (t.persistent) t.k_stages = pick({1, 2});
     t.finish = pick({Finish::launch, Finish::ring});
     t.registers = pick({224, 232, 240});
     t.section = pick({0, 1, 2});

@@ -65,6 +65,7 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=64", "split=products,dq=pass,q_stages=1").starts_with("q_stages: "));
   CHECK(reason("head_dim=64", "split=products,dq=pass,prefetch=1").starts_with("lag, prefetch: "));
   CHECK(reason("head_dim=256,deterministic=1", "split=products,dq=pass") == "fits");
+  CHECK(reason("head_dim=64", "k_stages=2").starts_with("k_stages: 2 have a next block"));
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
   CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
   CHECK(reason("head_dim=64", "ds_stages=3").starts_with("ds_stages: more than 2"));
