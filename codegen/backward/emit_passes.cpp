@@ -251,11 +251,13 @@ class PassPrinter {
         name);
   }
 
-  // S and dP of a step, P of it, and dP complete.
-  void query_scores(const char* step, bool first) {
+  // S and dP of a step, P of it, and dP complete: of the first one, or of `next`, the one behind `step`.
+  void query_scores(bool first) {
+    const std::string step = first ? "0" : "next", columns = first ? "" : "next * kBlockN + ";
     if (first) {
       out_.line("mbarrier_wait(shared + kQueryQFull + 8 * warpgroup, 0);");
     } else {
+      out_.line("const int next = step + 1;");
       out_.line("forget(q_rows);");
       out_.line("forget(do_rows);");
     }
@@ -269,17 +271,17 @@ class PassPrinter {
     out_.line("pin(s);");
     if (!first) {
       out_.line("// dQ of the step before, too, is complete: its K may go.");
-      arrive(fmt::format("shared + kRingKEmpty + 8 * stage_of<kKStages>({} - 1)", step));
+      arrive("shared + kRingKEmpty + 8 * stage_of<kKStages>(step)");
     }
+    const char* const end = first ? "kBlockN" : "(next + 1) * kBlockN";
     if (spec_.edge == Edge::diagonals) {
-      out_.open(fmt::format("if (({} + 1) * kBlockN > first_row + 1 + offset) {{", step));
-      out_.line("const int upper = {} * kBlockN + 2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;",
-                step);
+      out_.open(fmt::format("if ({} > first_row + 1 + offset) {{", end));
+      out_.line("const int upper = {}2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;", columns);
       out_.line("mask_unseen(s, upper, upper - 8);");
       out_.close();
     } else if (spec_.edge == Edge::length) {
-      out_.open(fmt::format("if (({} + 1) * kBlockN > keys) {{", step));
-      out_.line("const int beyond = {} * kBlockN + 2 * (lane & 3) - keys + 1;", step);
+      out_.open(fmt::format("if ({} > keys) {{", end));
+      out_.line("const int beyond = {}2 * (lane & 3) - keys + 1;", columns);
       out_.line("mask_unseen(s, beyond, beyond);");
       out_.close();
     }
@@ -289,11 +291,11 @@ class PassPrinter {
     arrive(fmt::format("shared + kRingVEmpty + 8 * stage_of<kVStages>({})", step));
   }
 
-  void issue_query_gradient(const char* step) {
+  void issue_query_gradient() {
     out_.line("query_gradients<{}>(s, dp, rows, ds);", element());
     out_.line("wgmma_fence();");
-    out_.line("{}(dq, ds, k_columns + ((stage_of<kKStages>({}) * kKBytes) >> 4), {});",
-              issue_gradient_name(spec_.head_dim), step, fmt::format("{} > 0", step));
+    out_.line("{}(dq, ds, k_columns + ((stage_of<kKStages>(step) * kKBytes) >> 4), step > 0);",
+              issue_gradient_name(spec_.head_dim));
   }
 
   void query_consumer() {
@@ -322,14 +324,14 @@ class PassPrinter {
     out_.line("const uint64_t k_columns = wgmma_descriptor(shared + kQueryK, kBlockN * 128, 1024);");
     out_.line("const QueryRows rows =");
     out_.line("    load_query_rows<kBlockM>(block, first_row + warp * 16 + (lane >> 2), params);");
-    query_scores("0", true);
+    query_scores(true);
     out_.line("int step = 0;");
     out_.line("#pragma unroll 1");
     out_.open("for (; step + 1 < steps; step++) {");
-    issue_query_gradient("step");
-    query_scores("(step + 1)", false);
+    issue_query_gradient();
+    query_scores(false);
     out_.close();
-    issue_query_gradient("step");
+    issue_query_gradient();
     out_.line("wgmma_wait_group<0>();");
     out_.line("pin(dq);");
     arrive("shared + kRingKEmpty + 8 * stage_of<kKStages>(step)");

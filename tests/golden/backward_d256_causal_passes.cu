@@ -422,8 +422,8 @@ ATTUNE_DEVICE void consume_queries(const BackwardParams& params, uint32_t shared
     issue_scores<kVSteps>(dp, do_rows, v_rows + ((stage_of<kVStages>(0) * kVBytes) >> 4));
     wgmma_wait_group<1>();
     pin(s);
-    if ((0 + 1) * kBlockN > first_row + 1 + offset) {
-      const int upper = 0 * kBlockN + 2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;
+    if (kBlockN > first_row + 1 + offset) {
+      const int upper = 2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;
       mask_unseen(s, upper, upper - 8);
     }
     query_probabilities(s, rows, params.scale_log2);
@@ -437,27 +437,28 @@ ATTUNE_DEVICE void consume_queries(const BackwardParams& params, uint32_t shared
       query_gradients<Bf16>(s, dp, rows, ds);
       wgmma_fence();
       issue_gradient_n256(dq, ds, k_columns + ((stage_of<kKStages>(step) * kKBytes) >> 4), step > 0);
+      const int next = step + 1;
       forget(q_rows);
       forget(do_rows);
-      mbarrier_wait(shared + kRingKFull + 8 * stage_of<kKStages>((step + 1)), phase_of<kKStages>((step + 1)));
+      mbarrier_wait(shared + kRingKFull + 8 * stage_of<kKStages>(next), phase_of<kKStages>(next));
       wgmma_fence();
-      issue_scores<kQkSteps>(s, q_rows, k_rows + ((stage_of<kKStages>((step + 1)) * kKBytes) >> 4));
-      mbarrier_wait(shared + kRingVFull + 8 * stage_of<kVStages>((step + 1)), phase_of<kVStages>((step + 1)));
-      issue_scores<kVSteps>(dp, do_rows, v_rows + ((stage_of<kVStages>((step + 1)) * kVBytes) >> 4));
+      issue_scores<kQkSteps>(s, q_rows, k_rows + ((stage_of<kKStages>(next) * kKBytes) >> 4));
+      mbarrier_wait(shared + kRingVFull + 8 * stage_of<kVStages>(next), phase_of<kVStages>(next));
+      issue_scores<kVSteps>(dp, do_rows, v_rows + ((stage_of<kVStages>(next) * kVBytes) >> 4));
       wgmma_wait_group<1>();
       pin(s);
       // dQ of the step before, too, is complete: its K may go.
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kRingKEmpty + 8 * stage_of<kKStages>((step + 1) - 1));
-      if (((step + 1) + 1) * kBlockN > first_row + 1 + offset) {
-        const int upper = (step + 1) * kBlockN + 2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;
+      if (lane == 0) mbarrier_arrive(shared + kRingKEmpty + 8 * stage_of<kKStages>(step));
+      if ((next + 1) * kBlockN > first_row + 1 + offset) {
+        const int upper = next * kBlockN + 2 * (lane & 3) - (first_row + warp * 16 + (lane >> 2)) - offset;
         mask_unseen(s, upper, upper - 8);
       }
       query_probabilities(s, rows, params.scale_log2);
       wgmma_wait_group<0>();
       pin(dp);
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kRingVEmpty + 8 * stage_of<kVStages>((step + 1)));
+      if (lane == 0) mbarrier_arrive(shared + kRingVEmpty + 8 * stage_of<kVStages>(next));
     }
     query_gradients<Bf16>(s, dp, rows, ds);
     wgmma_fence();

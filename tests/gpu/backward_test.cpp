@@ -156,7 +156,7 @@ TEST_CASE("backward: a deterministic plan gives the same bits again and again, b
     const auto first = bits_of(backward);
     StreamOwner other;
     Backward noise(problem, {.seed = 2});
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 100; ++i) {
       backward.poison();
       BackwardArgs args = noise.args(plan);
       args.stream = other.stream;
