@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/system.h"
+#include "base/spawn.h"
 #include "cli/interrupt.h"
 
 extern char** environ;

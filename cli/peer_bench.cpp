@@ -7,8 +7,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/environment.h"
 #include "base/error.h"
-#include "base/system.h"
 #include "cli/child_process.h"
 #include "cli/files.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/system.h"
+#include "base/text.h"
 #include "codegen/default_table_text.h"
 #include "codegen/schedule.h"
 #include "codegen/space.h"

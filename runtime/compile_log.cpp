@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "base/system.h"
+#include "base/text.h"
 #include "runtime/compiler.h"
 
 namespace attune::runtime {

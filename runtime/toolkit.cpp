@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "base/system.h"
+#include "base/environment.h"
+
 namespace attune {
 namespace {
 

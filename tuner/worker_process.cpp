@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/system.h"
+#include "base/spawn.h"
 #include "tuner/protocol.h"
 
 extern char** environ;

@@ -56,8 +56,9 @@ def main():
         parser.error("no right and measured config in these files")
     environment = documents[0]["environment"]
     print("# Configs that won on a real device: problem | config | seconds of a launch | relative error of the worst row.")
-    print(f"# {environment['gpu']}, driver {environment['driver']}, {environment['date'][:10]}, bursts; commits:", end=" ")
-    print(", ".join(sorted({str(d["environment"]["commit"]) for d in documents})) + ".")
+    print(f"# {environment['gpu']}, driver {environment['driver']}, bursts; commits:", end=" ")
+    runs = {(d["environment"]["date"][:10], str(d["environment"]["commit"])) for d in documents}
+    print(", ".join(f"{commit} ({date})" for date, commit in sorted(runs)) + ".")
     print("# Made by bench/peers/default_table.py from results of bench/peers/*_grid.py whose plans were tuned ones or came "
         "from this table.")
     for problem in sorted(found, key=place):

@@ -97,7 +97,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   // Prepare: O, dO; main: all inputs, dK, dV; dQ.
   e.hbm = (q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
           arch.hbm_bytes_per_second;
-  e.launch = (t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
+  e.launch = (passes || t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
   if (t.finish == Finish::ring) {
     // What L2 cannot hold of a ring, beside the tensors, comes and goes.
     const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);

@@ -27,10 +27,12 @@ const char* way_of(DqPath dq) {
 
 void emit_heading(Writer& out, const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
-  out.line("// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} dS stages, {}{}{}, dQ {}{}",
+  const bool passes = t.dq == DqPath::pass;
+  const char* const order = passes ? "" : t.lag ? ", dQ one step late" : ", one barrier a step";
+  out.line("// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} {} stages{}{}{}, dQ {}{}",
            problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
-           t.lag ? "dQ one step late" : "one barrier a step", t.ping_pong ? ", ping-pong" : "",
-           t.late_fences ? ", late fences" : "", way_of(t.dq),
+           passes ? "P" : "dS", order, t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
+           way_of(t.dq),
            fmt::format("{}{}{}", takes_turns(spec) ? " in order" : "", t.persistent ? ", persistent" : "",
                        t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
   out.line("// spec: {}", to_string(spec));

@@ -140,11 +140,12 @@ class PassPrinter {
     arrive("shared + kPEmpty + 8 * stage_p");
     next("stage_p", "phase_p", "kDsStages");
     out_.line("score_gradients<{}>(p, dp, delta_address + stage_do * kStatisticsBytes, ds);", element());
-    arrive("shared + kDoEmpty + 8 * stage_do");
-    next("stage_do", "phase_do", "kDoStages");
     out_.line("mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);");
     out_.line("wgmma_fence();");
     out_.line("{}(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(spec_.head_dim));
+    // Behind the product, which has used what was made of the deltas: they have been read for certain.
+    arrive("shared + kDoEmpty + 8 * stage_do");
+    next("stage_do", "phase_do", "kDoStages");
   }
 
   void key_consumer() {
@@ -232,12 +233,14 @@ class PassPrinter {
     out_.line("");
   }
 
+  // Not for a warpgroup whose rows see no key: it does not wait for them.
   void load_queries(const char* name, const char* map, const char* chunks, const char* bytes) {
-    out_.line("for (int w = 0; w < 2; w++)");
-    out_.line(
-        "  load_rows_of<{}, 64>({}, shared + kQuery{} + w * {}, shared + kQuery{}Full + 8 * w, block.row + 64 * w,",
-        chunks, map, name, bytes, name);
-    out_.line("                      block.head, block.batch, kEvictFirst);");
+    out_.line("for (int w = 0; w < 2; w++) {");
+    if (spec_.causal) out_.line("  if (keys_seen(block.row + 64 * w + 64, true, params) == 0) continue;");
+    out_.line("  load_rows_of<{}, 64>({}, shared + kQuery{} + w * {}, shared + kQuery{}Full + 8 * w,", chunks, map,
+              name, bytes, name);
+    out_.line("                      block.row + 64 * w, block.head, block.batch, kEvictFirst);");
+    out_.line("}");
   }
 
   void load_step(const char* name, const char* map, const char* chunks) {
@@ -306,10 +309,8 @@ class PassPrinter {
     out_.line("const int first_row = block.row + 64 * warpgroup;");
     if (spec_.causal) {
       out_.line("const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset");
-      out_.line("const int keys = max(0, min(params.seqlen_k, min(first_row + 64, params.seqlen_q) + offset));");
-    } else {
-      out_.line("const int keys = params.seqlen_k;");
     }
+    out_.line("const int keys = keys_seen(first_row + 64, {}, params);", spec_.causal);
     out_.line("const int steps = (keys + kBlockN - 1) / kBlockN;");
     out_.open("if (steps == 0) {");
     out_.line("store_no_gradient<{}>(params, block, first_row, thread);", spec_.head_dim);
@@ -395,7 +396,6 @@ class PassPrinter {
     role("produce(&map_q, &map_k, &map_v, &map_do, params, shared, block);",
          "consume_values(&map_dv, params, shared, block);", "consume_keys(&map_dk, params, shared, block);");
     out_.reopen("} else {");
-    out_.line("const QueryBlock block = this_query_block<kQueryRows>({}, params);", spec_.causal);
     role("produce_queries(&map_q, &map_k, &map_v, &map_do, params, shared);",
          "consume_queries(params, shared, warpgroup - 1);", "");
     out_.close();

@@ -19,6 +19,12 @@ ATTUNE_DEVICE int thread_index() {
   return index;
 }
 
+// Keys that some row before `end` sees.
+ATTUNE_DEVICE int keys_seen(int end, bool causal, const BackwardParams& params) {
+  if (!causal) return params.seqlen_k;
+  return max(0, min(params.seqlen_k, min(end, params.seqlen_q) + params.seqlen_k - params.seqlen_q));
+}
+
 // Block by block inside sections of KV heads, whose K and V share L2; with a mask the longest come first.
 // Those of keys come first in the grid.
 template <int kRows>
@@ -34,8 +40,7 @@ ATTUNE_DEVICE QueryBlock this_query_block(bool causal, const BackwardParams& par
   block.row = (tiles - 1 - tile) * kRows;
   block.batch = head / params.heads;
   block.head = head - block.batch * params.heads;
-  const int end = min(block.row + kRows, params.seqlen_q);
-  block.keys = causal ? max(0, min(params.seqlen_k, end + params.seqlen_k - params.seqlen_q)) : params.seqlen_k;
+  block.keys = keys_seen(block.row + kRows, causal, params);
   return block;
 }
 

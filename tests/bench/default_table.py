@@ -53,7 +53,7 @@ class Table(unittest.TestCase):
         result = self.made(first, second)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
-        self.assertIn("aaa, bbb", lines[1])
+        self.assertIn("aaa (2026-11-29), bbb (2026-11-29)", lines[1])
         rows = [line for line in lines if not line.startswith("#")]
         self.assertEqual(
             rows,
@@ -81,7 +81,7 @@ class Table(unittest.TestCase):
         made = self.made(run("aaa", problem(64, 512, "block_n=96", 1, 2))).stdout.splitlines()
         built_in = (ROOT / "codegen/default_table.txt").read_text(encoding="utf-8").splitlines()
         self.assertEqual([made[0], made[2]], [built_in[0], built_in[2]])
-        self.assertRegex(built_in[1], r"^# NVIDIA H200, driver [\d.]+, \d{4}-\d\d-\d\d, bursts; commits: [0-9a-f, ]+\.$")
+        self.assertRegex(built_in[1], r"^# NVIDIA H200, driver [\d.]+, bursts; commits: [0-9a-f]+ \(\d{4}-\d\d-\d\d\)(, [0-9a-f]+ \(\d{4}-\d\d-\d\d\))*\.$")
 
     def test_wrong_configs_are_left_out(self):
         result = self.made(run("aaa", problem(64, 512, "block_n=96", 1, 2, wrong="error of O")))

@@ -1,8 +1,8 @@
-// attune backward  sm_90a  bf16  d256  causal  |  64x64, product split, 2 Q + 2 dO + 2 dS stages, one barrier a step, dQ in a pass of its own
+// attune backward  sm_90a  bf16  d256  causal  |  64x64, product split, 2 Q + 2 dO + 2 P stages, dQ in a pass of its own
 // spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,dq=pass,dkv=staged,persistent=0,finish=launch,registers=240
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,dq=pass,dkv=staged,persistent=0,finish=launch,registers=240
 
-#line 871 "kernel.cu"
+#line 876 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -304,15 +304,15 @@ ATTUNE_DEVICE void consume_keys(const TensorMap* map_dk, const BackwardParams& p
       phase_p ^= 1;
     }
     score_gradients<Bf16>(p, dp, delta_address + stage_do * kStatisticsBytes, ds);
+    mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
+    wgmma_fence();
+    issue_gradient_n256(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_do);
     if (++stage_do == kDoStages) {
       stage_do = 0;
       phase_do ^= 1;
     }
-    mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
-    wgmma_fence();
-    issue_gradient_n256(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
     accumulate = 1;
     mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
     wgmma_fence();
@@ -335,15 +335,15 @@ ATTUNE_DEVICE void consume_keys(const TensorMap* map_dk, const BackwardParams& p
     phase_p ^= 1;
   }
   score_gradients<Bf16>(p, dp, delta_address + stage_do * kStatisticsBytes, ds);
+  mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
+  wgmma_fence();
+  issue_gradient_n256(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
   __syncwarp();
   if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_do);
   if (++stage_do == kDoStages) {
     stage_do = 0;
     phase_do ^= 1;
   }
-  mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
-  wgmma_fence();
-  issue_gradient_n256(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
   wgmma_wait_group<0>();
   pin(dk);
   barrier_sync(1, 256);  // nobody reads K and V any more
@@ -374,17 +374,21 @@ ATTUNE_DEVICE void produce_queries(const TensorMap* map_q, const TensorMap* map_
   #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     if (step == 0) {
-      for (int w = 0; w < 2; w++)
-        load_rows_of<kQkChunks, 64>(map_q, shared + kQueryQ + w * kQBytes, shared + kQueryQFull + 8 * w, block.row + 64 * w,
-                            block.head, block.batch, kEvictFirst);
+      for (int w = 0; w < 2; w++) {
+        if (keys_seen(block.row + 64 * w + 64, true, params) == 0) continue;
+        load_rows_of<kQkChunks, 64>(map_q, shared + kQueryQ + w * kQBytes, shared + kQueryQFull + 8 * w,
+                            block.row + 64 * w, block.head, block.batch, kEvictFirst);
+      }
     }
     mbarrier_wait(shared + kRingKEmpty + 8 * stage_of<kKStages>(step), phase_of<kKStages>(step) ^ 1);
     load_rows_of<kQkChunks, kBlockN>(map_k, shared + kQueryK + stage_of<kKStages>(step) * kKBytes,
                            shared + kRingKFull + 8 * stage_of<kKStages>(step), step * kBlockN, head, block.batch, kEvictLast);
     if (step == 0) {
-      for (int w = 0; w < 2; w++)
-        load_rows_of<kVChunks, 64>(map_do, shared + kQueryDo + w * kDoBytes, shared + kQueryDoFull + 8 * w, block.row + 64 * w,
-                            block.head, block.batch, kEvictFirst);
+      for (int w = 0; w < 2; w++) {
+        if (keys_seen(block.row + 64 * w + 64, true, params) == 0) continue;
+        load_rows_of<kVChunks, 64>(map_do, shared + kQueryDo + w * kDoBytes, shared + kQueryDoFull + 8 * w,
+                            block.row + 64 * w, block.head, block.batch, kEvictFirst);
+      }
     }
     mbarrier_wait(shared + kRingVEmpty + 8 * stage_of<kVStages>(step), phase_of<kVStages>(step) ^ 1);
     load_rows_of<kVChunks, kBlockN>(map_v, shared + kQueryV + stage_of<kVStages>(step) * kVBytes,
@@ -398,7 +402,7 @@ ATTUNE_DEVICE void consume_queries(const BackwardParams& params, uint32_t shared
   const QueryBlock block = this_query_block<kQueryRows>(true, params);
   const int first_row = block.row + 64 * warpgroup;
   const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset
-  const int keys = max(0, min(params.seqlen_k, min(first_row + 64, params.seqlen_q) + offset));
+  const int keys = keys_seen(first_row + 64, true, params);
   const int steps = (keys + kBlockN - 1) / kBlockN;
   if (steps == 0) {
     store_no_gradient<256>(params, block, first_row, thread);
@@ -549,7 +553,6 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
       }
     }
   } else {
-    const QueryBlock block = this_query_block<kQueryRows>(true, params);
     if (warpgroup == 0) {
       setmaxnreg_dec<24>();
       if (threadIdx.x == 0) produce_queries(&map_q, &map_k, &map_v, &map_do, params, shared);
