@@ -56,15 +56,18 @@ class ConsumerPrinter {
       segment(program.drain, Segment::drain);
       out_.close();
     }
-    if (t_.persistent) {
+    if (direct())
+      direct_epilogue();
+    else if (t_.persistent)
       persistent_epilogue();
+    else
+      epilogue();
+    if (t_.persistent) {
       out_.close();
       if (direct())
         out_.line("if (staged) barrier_sync({}, 160);  // every arrival is met", barrier(4));
       else
         out_.line("if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
-    } else {
-      epilogue();
     }
     out_.close();
     out_.line("");
@@ -440,7 +443,6 @@ class ConsumerPrinter {
   }
 
   void epilogue() {
-    if (direct()) return direct_epilogue();
     out_.line("// -- dV and dK, over V and K");
     if (dv_.count > 0) out_.line("pin(dv);");
     if (dk_.count > 0) out_.line("pin(dk);");
@@ -457,7 +459,6 @@ class ConsumerPrinter {
   }
 
   void persistent_epilogue() {
-    if (direct()) return direct_epilogue();
     out_.line("// -- dV and dK, from the buffers of dS and dQ, while K and V of the next block come");
     arrive(keys_empty());
     out_.line("pin(dv);");

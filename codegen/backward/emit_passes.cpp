@@ -199,17 +199,6 @@ class PassPrinter {
   }
 
   void query_producer() {
-    out_.line("// Rows of a tensor's head, in 64-column chunks.");
-    out_.line("template <int kChunks, int kRows>");
-    out_.open(
-        "ATTUNE_DEVICE void load_rows_of(const TensorMap* map, uint32_t buffer, uint32_t full, int row, int head, int "
-        "batch, uint64_t policy) {");
-    out_.line("mbarrier_arrive_expect_tx(full, kChunks * kRows * 128);");
-    out_.line("#pragma unroll");
-    out_.line("for (int chunk = 0; chunk < kChunks; chunk++)");
-    out_.line("  bulk_tensor_load(buffer + chunk * (kRows * 128), map, full, chunk * 64, row, head, batch, policy);");
-    out_.close();
-    out_.line("");
     out_.line("// Producer of a block of queries: Q and dO of both warpgroups, K and V block by block.");
     out_.open(
         "ATTUNE_DEVICE void produce_queries(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, "

@@ -5,16 +5,23 @@ namespace attune::codegen::backward {
 namespace {
 
 void emit_load_keys(Writer& out) {
+  out.line("// Rows of a tensor's head, in 64-column chunks.");
+  out.line("template <int kChunks, int kRows>");
+  out.open(
+      "ATTUNE_DEVICE void load_rows_of(const TensorMap* map, uint32_t buffer, uint32_t full, int row, int head, int "
+      "batch, uint64_t policy) {");
+  out.line("mbarrier_arrive_expect_tx(full, kChunks * kRows * 128);");
+  out.line("#pragma unroll");
+  out.line("for (int chunk = 0; chunk < kChunks; chunk++)");
+  out.line("  bulk_tensor_load(buffer + chunk * (kRows * 128), map, full, chunk * 64, row, head, batch, policy);");
+  out.close();
+  out.line("");
   out.line("// K or V of the block: it comes once.");
   out.line("template <int kChunks>");
   out.open(
       "ATTUNE_DEVICE void load_keys(const TensorMap* map, uint32_t buffer, uint32_t full, const KeyBlock& block) {");
-  out.line("mbarrier_arrive_expect_tx(full, kChunks * kBlockN * 128);");
-  out.line("#pragma unroll");
-  out.line("for (int chunk = 0; chunk < kChunks; chunk++)");
   out.line(
-      "  bulk_tensor_load(buffer + chunk * (kBlockN * 128), map, full, chunk * 64, block.n * kBlockN, block.head,");
-  out.line("                   block.batch, kEvictFirst);");
+      "load_rows_of<kChunks, kBlockN>(map, buffer, full, block.n * kBlockN, block.head, block.batch, kEvictFirst);");
   out.close();
   out.line("");
 }

@@ -118,14 +118,19 @@ attune_backward_prepare(const __grid_constant__ BackwardParams params) {
   prepare_tile<Bf16, 128, 128, kBlockM, kDqFloats, true, true, true>(params);
 }
 
+// Rows of a tensor's head, in 64-column chunks.
+template <int kChunks, int kRows>
+ATTUNE_DEVICE void load_rows_of(const TensorMap* map, uint32_t buffer, uint32_t full, int row, int head, int batch, uint64_t policy) {
+  mbarrier_arrive_expect_tx(full, kChunks * kRows * 128);
+  #pragma unroll
+  for (int chunk = 0; chunk < kChunks; chunk++)
+    bulk_tensor_load(buffer + chunk * (kRows * 128), map, full, chunk * 64, row, head, batch, policy);
+}
+
 // K or V of the block: it comes once.
 template <int kChunks>
 ATTUNE_DEVICE void load_keys(const TensorMap* map, uint32_t buffer, uint32_t full, const KeyBlock& block) {
-  mbarrier_arrive_expect_tx(full, kChunks * kBlockN * 128);
-  #pragma unroll
-  for (int chunk = 0; chunk < kChunks; chunk++)
-    bulk_tensor_load(buffer + chunk * (kBlockN * 128), map, full, chunk * 64, block.n * kBlockN, block.head,
-                     block.batch, kEvictFirst);
+  load_rows_of<kChunks, kBlockN>(map, buffer, full, block.n * kBlockN, block.head, block.batch, kEvictFirst);
 }
 
 // A tile of Q and its shifts, or of dO and its deltas, into the next stage of its ring.

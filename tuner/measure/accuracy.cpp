@@ -9,16 +9,8 @@
 namespace attune::tuner {
 namespace {
 
-constexpr double kNotANumber = 1e300;
-
 // The safety factor on top of what exact arithmetic with the same roundings would give.
 constexpr double kAllowance = 2;
-
-double ratio(double error_squares, double exact_squares) {
-  if (error_squares == 0) return 0;
-  if (!(error_squares < kNotANumber)) return kNotANumber;
-  return exact_squares > 0 ? std::sqrt(error_squares / exact_squares) : kNotANumber;
-}
 
 struct Check {
   const char* what;
@@ -34,19 +26,25 @@ std::array<Check, 4> checks(const Accuracy& a, const Bounds& b) {
 
 }  // namespace
 
+double relative_error(double error_squares, double exact_squares) {
+  if (error_squares == 0) return 0;
+  if (!(error_squares < kNotANumber)) return kNotANumber;
+  return exact_squares > 0 ? std::sqrt(error_squares / exact_squares) : kNotANumber;
+}
+
 Accuracy accumulate(std::span<const RowError> rows) {
   Accuracy all;
   double squares = 0, exact_squares = 0;
   for (const RowError& row : rows) {
     squares = std::min(squares + row.squares, kNotANumber);
     exact_squares += row.exact_squares;
-    all.o_row_l2 = std::max(all.o_row_l2, ratio(row.squares, row.exact_squares));
+    all.o_row_l2 = std::max(all.o_row_l2, relative_error(row.squares, row.exact_squares));
     all.o_max_abs = std::max(all.o_max_abs, row.largest);
     all.lse_max_abs = std::max(all.lse_max_abs, row.lse);
     // A row that was never compared holds whatever the buffer held.
     if (std::isnan(row.squares) || std::isnan(row.largest) || std::isnan(row.lse)) all.o_max_abs = kNotANumber;
   }
-  all.o_rel_l2 = ratio(squares, exact_squares);
+  all.o_rel_l2 = relative_error(squares, exact_squares);
   all.rows = rows.size();
   return all;
 }

@@ -22,6 +22,11 @@
 
 namespace attune::tuner {
 
+/// An error that stands for NaN and for what must be exact and is not.
+inline constexpr double kNotANumber = 1e300;
+/// Square root of their ratio, 0 without an error; kNotANumber where the error is that, or the exact values are all 0.
+double relative_error(double error_squares, double exact_squares);
+
 /// What a comparison found; errors of 1e300 stand for NaN and for what must be exact and is not.
 struct Accuracy {
   Op op = Op::forward;

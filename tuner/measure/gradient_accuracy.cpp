@@ -10,17 +10,11 @@
 namespace attune::tuner {
 namespace {
 
-constexpr double kNotANumber = 1e300;
 constexpr double kAllowance = 2, kRowAllowance = 4;
 constexpr double kFloat32 = 1e-5;
 
 double round_to(DType dtype, double value) {
   return static_cast<double>(runtime::to_float(dtype, runtime::to_element(dtype, static_cast<float>(value))));
-}
-
-double relative(double error_squares, double exact_squares) {
-  if (error_squares == 0) return 0;
-  return exact_squares > 0 ? std::sqrt(error_squares / exact_squares) : kNotANumber;
 }
 
 std::vector<bool> alone_of(std::int64_t pairs, std::int64_t rows, const runtime::RowSample& sample,
@@ -75,13 +69,13 @@ GradientError compare(const GradientSums& sums, const GradientBound& bound) {
   }
   GradientError result;
   if (count == 0) return result;
-  result.usual_l2 = relative(all.usual, all.exact);
+  result.usual_l2 = relative_error(all.usual, all.exact);
   if (!(all.error < kNotANumber)) {
     result.rel_l2 = result.share = kNotANumber;
     result.wrong = fmt::format("{}: not a number, not written, or not exactly 0 where nothing is seen", sums.name);
     return result;
   }
-  result.rel_l2 = relative(all.error, all.exact);
+  result.rel_l2 = relative_error(all.error, all.exact);
   const double floor = kFloat32 * bound.amplitude * std::sqrt(static_cast<double>(sums.columns));
   const auto check = [&](const char* what, double error_squares, double allowed, double exact_squares) {
     const double error = std::sqrt(error_squares);
