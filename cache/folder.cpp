@@ -83,12 +83,16 @@ std::int64_t size_of(const std::string& path) {
   return stat(path.c_str(), &info) == 0 ? info.st_size : 0;
 }
 
-FolderLock::FolderLock(const std::string& directory, std::chrono::milliseconds timeout) {
+FolderLock::FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout) {
   const std::string path = directory + "/cache.lock";
   file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file_ < 0 && mode == Mode::shared) {
+    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file_ < 0) return;
+  }
   if (file_ < 0) raise_errno(errno, "cannot make " + path);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+  while (flock(file_, (mode == Mode::shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return;  // no locks on this file system
     if (std::chrono::steady_clock::now() >= deadline) {
       close(file_);
@@ -98,6 +102,8 @@ FolderLock::FolderLock(const std::string& directory, std::chrono::milliseconds t
   }
 }
 
-FolderLock::~FolderLock() { close(file_); }
+FolderLock::~FolderLock() {
+  if (file_ >= 0) close(file_);
+}
 
 }  // namespace attune::cache

@@ -27,12 +27,15 @@ std::int64_t size_of(const std::string& path);
 /// By errno. Throws Fault.
 [[noreturn]] void raise_errno(int error, const std::string& what);
 
-/// Held while the database file is made or set aside. The file that carries the lock is never deleted. Where the file
-/// system has no locks, none is held.
+/// Orders what happens to the name of the database file between processes: held shared while a file is opened,
+/// exclusive while one is made or set aside. The file that carries the lock is never deleted.
 class FolderLock {
  public:
-  /// Throws Fault if it takes longer than `timeout`.
-  FolderLock(const std::string& directory, std::chrono::milliseconds timeout);
+  enum class Mode { shared, exclusive };
+
+  /// Throws Fault if it takes longer than `timeout`. Nothing is held where the file system has no locks, nor (shared)
+  /// where the lock's file cannot be made: nobody sets a file aside in a folder that cannot be written.
+  FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

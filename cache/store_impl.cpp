@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -196,44 +197,63 @@ void StoreImpl::open_disk() {
   leave_disk_alone();
 }
 
+// SQLite knows the files beside a database (WAL, shared memory, rollback journal) by name only. A connection that was
+// opened just before its file was set aside would take the fresh database's for its own. So nothing is set aside while
+// a file is opened, and what is set aside or made was seen under the lock that the change is made under.
 bool StoreImpl::open_file(const std::string& file) {
+  Found found = Found::damaged;
+  try {
+    const FolderLock lock(directory_, FolderLock::Mode::shared, options_.busy_timeout);
+    found = look_at(file);
+  } catch (const Fault& fault) {
+    if (fault.kind() != FaultKind::corrupt || !writable_) throw;
+  }
+  const bool made = found == Found::ours || found == Found::later_version;
+  if (writable_ && !made && found != Found::unusable) {
+    const FolderLock lock(directory_, FolderLock::Mode::exclusive, options_.busy_timeout);
+    found = make_or_mend(file, lock);
+  }
+  if (found == Found::nothing || found == Found::empty) leave_disk_alone();
+  // It may have been made on a local disk and moved.
+  if (found == Found::ours && network_ && writable_) disk_->execute("PRAGMA journal_mode=DELETE");
+  return found != Found::later_version;
+}
+
+StoreImpl::Found StoreImpl::look_at(const std::string& file) {
+  file_ = file;
+  inode_ = inode_of(file);
+  if (inode_ == 0) return Found::nothing;
+  if (const std::string reason = distrust(file); !reason.empty()) {
+    given_up_ = true;
+    warn(Warning::distrust, fmt::format("{} is not used: {}", file, reason));
+    return Found::unusable;
+  }
+  std::unique_ptr<Database> database = connect(file);
+  switch (schema_state(*database)) {
+    case SchemaState::ours: break;
+    case SchemaState::newer:
+      warn(Warning::newer, fmt::format("{} was made by a later version of attune and is left alone", file));
+      return Found::later_version;
+    case SchemaState::empty: return Found::empty;
+    case SchemaState::foreign: throw Fault(FaultKind::corrupt, "it is not a cache");
+  }
+  disk_ = std::move(database);
+  return Found::ours;
+}
+
+StoreImpl::Found StoreImpl::make_or_mend(const std::string& file, const FolderLock& exclusive) {
   for (bool first = true;; first = false) {
-    if (writable_) make_file(file);
-    const ino_t inode = inode_of(file);
-    if (inode == 0) {
-      leave_disk_alone();
-      return true;
-    }
-    if (const std::string reason = distrust(file); !reason.empty()) {
-      given_up_ = true;
-      warn(Warning::distrust, fmt::format("{} is not used: {}", file, reason));
-      return true;
-    }
-    file_ = file;
-    inode_ = inode;
+    make_file(file);
     try {
+      const Found found = look_at(file);
+      if (found != Found::empty) return found;
       std::unique_ptr<Database> database = connect(file);
-      switch (schema_state(*database)) {
-        case SchemaState::ours: break;
-        case SchemaState::newer:
-          warn(Warning::newer, fmt::format("{} was made by a later version of attune and is left alone", file));
-          return false;
-        case SchemaState::empty:
-          if (!writable_) {
-            leave_disk_alone();
-            return true;
-          }
-          set_up(*database);
-          break;
-        case SchemaState::foreign: throw Fault(FaultKind::corrupt, "it is not a cache");
-      }
-      // It may have been made on a local disk and moved.
-      if (network_ && writable_) database->execute("PRAGMA journal_mode=DELETE");
+      set_up(*database);
       disk_ = std::move(database);
-      return true;
+      return Found::ours;
     } catch (const Fault& fault) {
-      if (fault.kind() != FaultKind::corrupt || !first || !writable_) throw;
-      if (!recover(fault, false)) return true;
+      if (fault.kind() != FaultKind::corrupt || !first) throw;
+      if (!recover(fault, false, &exclusive)) return Found::unusable;
     }
   }
 }
@@ -252,8 +272,7 @@ std::unique_ptr<Database> StoreImpl::connect(const std::string& file) const {
   }
 }
 
-void StoreImpl::set_up(Database& database) {
-  const FolderLock lock(directory_, options_.busy_timeout);
+void StoreImpl::set_up(Database& database) const {
   // The order matters: auto_vacuum can only be chosen before the first page is written. A file system that cannot share
   // memory refuses WAL by answering another mode.
   database.execute("PRAGMA auto_vacuum=INCREMENTAL");
@@ -261,10 +280,9 @@ void StoreImpl::set_up(Database& database) {
   create_schema(database);
 }
 
-bool StoreImpl::set_aside(const std::string& file, ino_t damaged) {
-  const FolderLock lock(directory_, options_.busy_timeout);
+bool StoreImpl::set_aside(const std::string& file, ino_t damaged, std::int64_t time) {
   if (inode_of(file) != damaged) return false;  // another process was faster
-  const std::string other = fmt::format("{}.damaged-{}-{}", file, now(), getpid());
+  const std::string other = fmt::format("{}.damaged-{}-{}", file, time, getpid());
   // The side files first: a fresh database must never meet the old one's.
   for (const char* suffix : {"-wal", "-shm", "-journal", ""}) {
     if (rename((file + suffix).c_str(), (other + suffix).c_str()) != 0 && errno != ENOENT) {
@@ -283,7 +301,7 @@ void StoreImpl::leave_disk_alone() {
 
 void StoreImpl::leave_writing_alone() { no_writing_until_ = now() + options_.retry_after.count(); }
 
-bool StoreImpl::recover(const Fault& fault, bool writing) {
+bool StoreImpl::recover(const Fault& fault, bool writing, const FolderLock* held) {
   ++stats_.faults;
   if (fault.is_of(memory_.get())) return false;  // no reason to blame the disk
   warn_of(fault);
@@ -301,7 +319,9 @@ bool StoreImpl::recover(const Fault& fault, bool writing) {
     return false;
   }
   try {
-    if (set_aside(file_, inode_)) ++stats_.quarantined;
+    std::optional<FolderLock> lock;
+    if (held == nullptr) lock.emplace(directory_, FolderLock::Mode::exclusive, options_.busy_timeout);
+    if (set_aside(file_, inode_, now())) ++stats_.quarantined;
   } catch (const Fault& next) {
     warn_of(next);
     leave_disk_alone();

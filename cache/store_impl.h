@@ -90,14 +90,20 @@ class StoreImpl : public std::enable_shared_from_this<StoreImpl> {
   Database* disk_for_reading();
   Database* disk_for_writing();
   void open_disk();
+  enum class Found { ours, later_version, nothing, empty, damaged, unusable };
   /// False if the file belongs to a later version and the next name has to be tried.
   bool open_file(const std::string& file);
+  /// Opens the file if it is ours. Throws Fault.
+  Found look_at(const std::string& file);
+  /// Makes the file, or sets a damaged one aside first.
+  Found make_or_mend(const std::string& file, const FolderLock& exclusive);
   std::unique_ptr<Database> connect(const std::string& file) const;
-  void set_up(Database& database);
-  /// False if the file of this name is another one by now.
-  bool set_aside(const std::string& file, ino_t damaged);
-  /// Counts a fault, warns, and decides what becomes of the disk. True: worth trying again at once.
-  bool recover(const Fault& fault, bool writing);
+  void set_up(Database& database) const;
+  /// False if the file of this name is another one by now. Requires the folder's exclusive lock.
+  static bool set_aside(const std::string& file, ino_t damaged, std::int64_t time);
+  /// Counts a fault, warns, and decides what becomes of the disk. True: worth trying again at once. Takes the folder's
+  /// exclusive lock to set a damaged file aside, unless it is `held`.
+  bool recover(const Fault& fault, bool writing, const FolderLock* held = nullptr);
   void leave_disk_alone();
   void leave_writing_alone();
   /// Write down what was kept in memory, and forget it there.
