@@ -48,23 +48,11 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   // The workspace follows from the spec, the grids from the shape: a pack that disagrees would write beyond it.
   if (shape() != codegen::launch_shape(source.spec))
     fail(ErrorCode::invalid_argument, "launch shape: not that of {}", codegen::to_string(source.spec));
-  const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m);
-  const std::int64_t tiles_n = blocks_over(problem.seqlen_k, shape().block_n);
-  const std::int64_t query_tiles = tiles_m * problem.heads * problem.batch;
-  const std::int64_t key_blocks = tiles_n * problem.heads_kv * problem.batch;
+  params_ = codegen::backward_params(source.spec, problem, grid_);
+  const std::int64_t query_tiles = std::int64_t{params_.tiles_of_pair} * params_.pairs;
   has_queries_ = query_tiles > 0;
-  has_keys_ = key_blocks > 0;
+  has_keys_ = std::int64_t{params_.tiles_n} * params_.pairs > 0;
   stores_dq_ = source.spec.config.backward.finish == codegen::backward::Finish::ring;
-  params_.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
-  params_.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
-  params_.heads = problem.heads;
-  params_.heads_kv = problem.heads_kv;
-  params_.tiles_m = static_cast<std::int32_t>(tiles_m);
-  params_.tiles_n = static_cast<std::int32_t>(tiles_n);
-  params_.pairs = static_cast<std::int32_t>(problem.heads_kv * problem.batch);
-  params_.section = grid_.section;
-  params_.slots = grid_.slots;
-  params_.tiles_of_pair = static_cast<std::int32_t>(tiles_m * (problem.heads / problem.heads_kv));
   main_.function = function(shape().entry, shape().shared_bytes);
   main_.config.grid.x = static_cast<unsigned>(grid_.blocks);
   main_.config.block.x = static_cast<unsigned>(shape().threads);

@@ -43,6 +43,10 @@ inline std::vector<BackwardCase> small_backward_cases() {
        "block_m=128,lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,registers=224,workers=2", true},
       {"head_dim=128,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=200,seqlen_k=70,dtype=fp16",
        "lag=1,ping_pong=1,late_fences=1,prefetch=1,persistent=1,finish=ring,registers=224,workers=1", true, true},
+      // Tiles that one warpgroup does not see: the first of each head, and all of them.
+      {"head_dim=128,heads=4,heads_kv=2,batch=1,causal=1,seqlen_q=200",
+       "lag=1,ping_pong=1,late_fences=1,skip=1,registers=240", true},
+      {"head_dim=64,heads=2,batch=1,causal=1,seqlen_q=150,seqlen_k=180", "persistent=1,skip=1,registers=224"},
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=33,seqlen_k=0", "persistent=1,finish=ring,registers=224", true},
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "persistent=1,finish=ring,registers=224", true},
   };

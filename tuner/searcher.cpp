@@ -23,7 +23,8 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
             fmt::format("lag {} ping_pong {}", t.lag, t.ping_pong),
             fmt::format("late_fences {} prefetch {}", t.late_fences, t.prefetch),
             fmt::format("v_in_registers {} registers {}", t.v_in_registers, t.registers),
-            fmt::format("dq {}", number(t.dq)),
+            fmt::format("dq {} dkv {} k_stages {}", number(t.dq), number(t.dkv), t.k_stages),
+            fmt::format("skip {} lag {}", t.skip, t.lag),
             fmt::format("persistent {} finish {}", t.persistent, number(t.finish))};
   }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),

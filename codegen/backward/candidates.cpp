@@ -36,6 +36,16 @@ constexpr Grid kGrids[] = {
     {DqPath::bulk, true, 224},  {DqPath::direct, false, 240}, {DqPath::bulk, true, 224, Finish::ring},
 };
 
+struct Rest {
+  DkvPath dkv;
+  int k_stages;
+  bool skip;
+};
+constexpr Rest kRest[] = {
+    {DkvPath::staged, 1, false}, {DkvPath::staged, 2, false}, {DkvPath::direct, 1, false}, {DkvPath::direct, 2, false},
+    {DkvPath::staged, 1, true},  {DkvPath::staged, 2, true},  {DkvPath::direct, 1, true},  {DkvPath::direct, 2, true},
+};
+
 struct Stages {
   int q, d_o;
 };
@@ -67,15 +77,16 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
       for (const Order& order : kOrders)
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
-            for (const auto& [dkv, k_stages] :
-                 {std::pair{DkvPath::staged, 1}, {DkvPath::staged, 2}, {DkvPath::direct, 1}, {DkvPath::direct, 2}}) {
+            for (const auto& [dkv, k_stages, skip] : kRest) {
               if (!grid.persistent && k_stages > 1) continue;
+              // A tile of 128 queries has some for both warpgroups unless the lengths differ.
+              if (skip && (!p.causal || split != Split::rows || block_m == 128)) continue;
               // Which buffer it is costs registers; a ring has room for both at narrow heads alone.
-              if (k_stages > 1 && grid.finish == Finish::launch && grid.registers < 232) continue;
+              const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
+              if (k_stages > 1 && wide && grid.registers < 232) continue;
               if (v_in_registers && (!order.ping_pong || p.head_dim_v > 64)) continue;
               // At head dim 128, where K comes late, the instructions cost more than the wait that they save.
-              const bool late = k_stages == 1 && std::max(p.head_dim, p.head_dim_v) > 64;
-              if (dkv == DkvPath::direct && (!grid.persistent || late)) continue;
+              if (dkv == DkvPath::direct && (!grid.persistent || (wide && k_stages == 1))) continue;
               consider({.block_m = block_m,
                         .split = split,
                         .k_stages = k_stages,
@@ -85,6 +96,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                         .late_fences = order.late_fences,
                         .prefetch = order.prefetch,
                         .v_in_registers = v_in_registers,
+                        .skip = skip,
                         .dq = grid.dq,
                         .dkv = dkv,
                         .persistent = grid.persistent,

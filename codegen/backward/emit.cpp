@@ -33,7 +33,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
            problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
            passes ? "P" : "dS", order, t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
            way_of(t.dq),
-           fmt::format("{}{}{}", takes_turns(spec) ? " in order" : "", t.persistent ? ", persistent" : "",
+           fmt::format("{}{}{}{}", takes_turns(spec) ? " in order" : "", t.skip ? ", unseen tiles skipped" : "",
+                       t.persistent ? ", persistent" : "",
                        t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
@@ -199,7 +200,6 @@ EmittedKernel emit(const KernelSpec& spec) {
   const bool turns = takes_turns(spec), ticket = turns || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   if (turns) parts.push_back("ptx/turn.cuh");
-  if (ticket) parts.push_back("ptx/shared_word.cuh");
   if (passes)
     parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
   else

@@ -5,7 +5,7 @@ namespace attune::codegen::backward {
 
 void emit_take_item(Writer& out) {
   out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
-  out.line("const int index = ld_shared(shared + kItems + 4 * slot);");
+  out.line("const KeyBlock block = load_key_block(shared + kItems + 32 * slot);");
   out.line("__syncwarp();");
   out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
   out.line("slot ^= 1;");
@@ -123,9 +123,8 @@ class AddPrinter {
     out_.line("int slot = 0, phase_slot = 0;");
     out_.open("while (true) {");
     emit_take_item(out_);
-    out_.line("if (index < 0) break;");
-    out_.line("add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, {}>(index, params){});", spec_.causal,
-              ring_ ? ", adder" : "");
+    out_.line("if (block.steps == 0) break;");
+    out_.line("add_dq_tiles(params, shared, block{});", ring_ ? ", adder" : "");
     out_.close();
     if (!counted()) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
     out_.close();

@@ -22,6 +22,11 @@ class ConsumerPrinter {
     Schedule schedule = schedule_for(t_);
     std::erase_if(schedule.step, [this](const Action& action) { return has_no_part_in(action); });
     const Program program = lower(schedule);
+    Program unseen;
+    if (t_.skip) {
+      std::erase_if(schedule.step, needs_keys);
+      unseen = lower(schedule);
+    }
     const bool both = warpgroup_ < 0;
     out_.line("// Consumer warpgroup{}: {}.", both ? "" : fmt::format(" {}", warpgroup_),
               rows() ? "64 keys of the block" : "half of the queries' scores, then its columns of the gradients");
@@ -39,16 +44,23 @@ class ConsumerPrinter {
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
       emit_take_item(out_);
-      out_.line("if (index < 0) break;");
-      out_.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec_.causal);
+      out_.line("if (block.steps == 0) break;");
     }
     block_state();
     out_.line("// -- one query tile");
     out_.line("#pragma unroll 1");
     out_.open("for (int step = 0; step < block.steps; step++) {");
-    segment(program.block, Segment::block);
+    if (t_.skip) {
+      out_.open(fmt::format("if (tile.m * kBlockM + kBlockM - 1 + offset >= {}) {{", first_key()));
+      segment(program.block, Segment::block);
+      out_.reopen("} else {  // it sees none of this warpgroup's keys");
+      segment(unseen.block, Segment::unseen);
+      out_.close();
+    } else {
+      segment(program.block, Segment::block);
+    }
     advance();
-    out_.line("accumulate = 1;");
+    if (!t_.skip) out_.line("accumulate = 1;");
     out_.close();
     if (!program.drain.empty()) {
       out_.line("// -- what is left of the last query tile");
@@ -93,6 +105,8 @@ class ConsumerPrinter {
   }
   std::string own_rows() const { return rows() ? by_warpgroup(0, 64 * 128) : ""; }
   std::string own_queries() const { return rows() ? "" : by_warpgroup(0, t_.block_m / 2 * 128); }
+  std::string first_key() const { return "block.n * kBlockN" + (rows() ? by_warpgroup(0, 64) : ""); }
+  const char* accumulate() const { return t_.skip ? "1" : "accumulate"; }
   std::string number() const { return warpgroup_ < 0 ? "warpgroup" : std::to_string(warpgroup_); }
   std::string barrier(int base) const {
     return warpgroup_ < 0 ? fmt::format("{} + warpgroup", base) : std::to_string(base + warpgroup_);
@@ -147,8 +161,7 @@ class ConsumerPrinter {
 
   // What begins anew with each block of keys.
   void block_state() {
-    const std::string key =
-        fmt::format("block.n * kBlockN{} + warp * 16 + (lane >> 2)", rows() ? by_warpgroup(0, 64) : "");
+    const std::string key = first_key() + " + warp * 16 + (lane >> 2)";
     if (spec_.edge == Edge::length) out_.line("const int key = {};  // this thread's first row", key);
     if (spec_.edge == Edge::diagonals) {
       out_.line("// Distance of this thread's first key from the last one that its first query of tile 0 sees.");
@@ -157,7 +170,12 @@ class ConsumerPrinter {
     }
     if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
     if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
-    out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
+    if (t_.skip) {
+      out_.line("for (float& x : dk) x = 0;  // there may be no product");
+      out_.line("for (float& x : dv) x = 0;");
+    } else {
+      out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
+    }
     if (two_keys()) {
       out_.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
       out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_slot ^ stage_k);");
@@ -207,7 +225,7 @@ class ConsumerPrinter {
     if (tracks_tile()) out_.line("advance(tile, block, params);");
   }
 
-  enum class Segment { block, drain };
+  enum class Segment { block, unseen, drain };
 
   void segment(const std::vector<Line>& lines, Segment kind) {
     segment_ = kind;
@@ -234,6 +252,18 @@ class ConsumerPrinter {
     }
   }
 
+  // What a tile without visible keys has no part in: its dS is zero.
+  static bool needs_keys(const Action& action) {
+    switch (action.kind) {
+      case Kind::issue:
+      case Kind::wait: return action.product != Product::dq;
+      case Kind::load:
+      case Kind::probabilities:
+      case Kind::gradients: return true;
+      default: return false;
+    }
+  }
+
   // Registers that live within a step.
   void declare(const std::vector<Line>& lines) {
     const auto has = [&](Kind kind) {
@@ -243,6 +273,7 @@ class ConsumerPrinter {
       out_.line("float s[kScores], dp[kScores];");
       out_.line("uint32_t p[kPacked], ds[kPacked];");
     }
+    if (segment_ == Segment::unseen) out_.line("const uint32_t ds[kPacked] = {};");
     if (has(Kind::load)) out_.line("float2 statistics[kScores / 4];");
     if (has(Kind::store_dq)) out_.line("float dq[{}];", dq_.width / 2);
     if (t_.lag && std::ranges::any_of(lines, [](const Line& line) { return line.action.offset == -1; })) {
@@ -299,7 +330,7 @@ class ConsumerPrinter {
     const auto parity = [](const char* steps, bool odd) {
       return odd ? fmt::format(" + 8 * (({} + 1) & 1)", steps) : fmt::format(" + 8 * ({} & 1)", steps);
     };
-    if (segment_ == Segment::block) return parity("step", line.action.offset % 2 != 0);
+    if (segment_ != Segment::drain) return parity("step", line.action.offset % 2 != 0);
     return parity("block.steps", std::max(line.least_steps, 1) % 2 != 0);  // so many steps before the end
   }
 
@@ -330,12 +361,13 @@ class ConsumerPrinter {
                   t_.v_in_registers ? "issue_dp(dp, v," : "issue_scores<kVSteps>(dp, v_rows,", stage_do());
         return;
       case Product::dv:
-        out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
-                  rows() ? "p" : fmt::format("p_columns + (({} * kPBytes) >> 4)", ds_stage(a)), stage_do());
+        out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), {});", issue_gradient_name(dv_.count),
+                  rows() ? "p" : fmt::format("p_columns + (({} * kPBytes) >> 4)", ds_stage(a)), stage_do(),
+                  accumulate());
         return;
       case Product::dk:
-        out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(dk_.count),
-                  rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
+        out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), {});", issue_gradient_name(dk_.count),
+                  rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)), accumulate());
         return;
       case Product::dq:
         out_.line("{}(dq, ds_rows + (({} * kDsBytes) >> 4), k_columns{});", issue_dq_name(dq_.width), ds_stage(a),

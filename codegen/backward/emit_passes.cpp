@@ -206,7 +206,7 @@ class PassPrinter {
         "{");
     out_.line("const QueryBlock block = this_query_block<kQueryRows>({}, params);", spec_.causal);
     out_.line("const int steps = (block.keys + kBlockN - 1) / kBlockN;");
-    out_.line("const int head = block.head / (params.heads / params.heads_kv);");
+    out_.line("const int head = block.head / params.group;");
     out_.line("#pragma unroll 1");
     out_.open("for (int step = 0; step < steps; step++) {");
     out_.open("if (step == 0) {");

@@ -119,13 +119,14 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("int index = atomicAdd(params.ticket, 1u);");
   out.line("#pragma unroll 1");
   out.open("while (true) {");
+  out.line("KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(min(index, blocks - 1), params);", spec.causal);
+  out.line("if (index >= blocks) block.steps = 0;");
   out.line("mbarrier_wait(shared + kItemEmpty + 8 * slot, phase_slot);");
-  out.line("st_shared(shared + kItems + 4 * slot, index < blocks ? index : -1);");
+  out.line("store_key_block(shared + kItems + 32 * slot, block);");
   out.line("mbarrier_arrive(shared + kItemFull + 8 * slot);");
   out.line("slot ^= 1;");
   out.line("if (slot == 0) phase_slot ^= 1;");
-  out.line("if (index >= blocks) return;");
-  out.line("const KeyBlock block = key_block_at<kBlockM, kBlockN, {}>(index, params);", spec.causal);
+  out.line("if (block.steps == 0) return;");
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line("prefetch_keys(map_k, map_v, block);");

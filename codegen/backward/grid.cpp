@@ -40,4 +40,21 @@ BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& lau
   return grid;
 }
 
+BackwardParams backward_params(const KernelSpec& spec, const Problem& p, const BackwardGrid& grid) {
+  const LaunchShape shape = launch_shape(spec);
+  BackwardParams params;
+  params.seqlen_q = static_cast<std::int32_t>(p.seqlen_q);
+  params.seqlen_k = static_cast<std::int32_t>(p.seqlen_k);
+  params.heads = p.heads;
+  params.heads_kv = p.heads_kv;
+  params.group = p.heads / p.heads_kv;
+  params.tiles_m = static_cast<std::int32_t>(divided_up(p.seqlen_q, shape.block_m));
+  params.tiles_n = static_cast<std::int32_t>(divided_up(p.seqlen_k, shape.block_n));
+  params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
+  params.section = grid.section;
+  params.slots = grid.slots;
+  params.tiles_of_pair = params.tiles_m * params.group;
+  return params;
+}
+
 }  // namespace attune::codegen

@@ -78,8 +78,8 @@ Layout layout_of(const KernelSpec& s) {
   // K full, V full; full and empty of each stage of Q, dO and dS; K empty, V empty, full and empty of two items; full
   // of the sums. (A thread block that computes dQ: full of each warpgroup's Q and dO, full and empty of each stage of K
   // and V.)
-  l.items_at = l.barriers_at + 8 * (6 + ring + 2 * (t.k_stages + t.q_stages + t.do_stages + t.ds_stages));
-  l.bytes = aligned(l.items_at + 8, 16);
+  l.items_at = aligned(l.barriers_at + 8 * (6 + ring + 2 * (t.k_stages + t.q_stages + t.do_stages + t.ds_stages)), 16);
+  l.bytes = l.items_at + (t.persistent ? 2 * 32 : 16);
   l.bytes += 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
 }

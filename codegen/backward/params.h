@@ -35,17 +35,18 @@ struct BackwardParams {
   std::int32_t seqlen_k = 0;
   std::int32_t heads = 0;
   std::int32_t heads_kv = 0;
+  std::int32_t group = 0;          ///< query heads of a KV head
   std::int32_t tiles_m = 0;        ///< ceil(seqlen_q / block_m)
   std::int32_t tiles_n = 0;        ///< ceil(seqlen_k / block_n)
   std::int32_t pairs = 0;          ///< heads_kv * batch
   std::int32_t section = 1;        ///< as in BackwardGrid
   std::int32_t slots = 0;          ///< as in BackwardGrid
-  std::int32_t tiles_of_pair = 0;  ///< tiles_m * heads / heads_kv
+  std::int32_t tiles_of_pair = 0;  ///< tiles_m * group
   float scale = 0;                 ///< softmax scale
   float scale_log2 = 0;            ///< scale * log2(e)
 };
 
-static_assert(sizeof(BackwardParams) == 272, "templates/backward/params.cuh takes 272 bytes");
+static_assert(sizeof(BackwardParams) == 280, "templates/backward/params.cuh takes 280 bytes");
 
 /// How a launch of a Family::sm90_backward build divides its work: the launch part of its config, and rules for what
 /// that leaves open. A pair is a KV head of a sequence.
@@ -56,6 +57,8 @@ struct BackwardGrid {
 };
 BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& launch_part, const Problem& problem,
                            int sms);
+/// What follows from shape and grid: all but pointers, strides and scale.
+BackwardParams backward_params(const KernelSpec& spec, const Problem& problem, const BackwardGrid& grid);
 
 /// Byte offsets of a backward launch's workspace, at most linear in seqlen_q. It needs no initial contents; launches
 /// that may run at the same time must not share it. Aligned to kAlignment.

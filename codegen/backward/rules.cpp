@@ -41,6 +41,8 @@ Reason schedule(const Arch&, const KernelSpec& s) {
   if (t.late_fences && t.dq != DqPath::bulk) return "late_fences: needs dq = bulk";
   if (t.v_in_registers && t.split != Split::rows)
     return "v_in_registers: both warpgroups need all of V (allowed: rows)";
+  if (t.skip && (!s.causal || t.split != Split::rows))
+    return "skip: every tile sees keys of both warpgroups (allowed with causal = 1 and split = rows)";
   if (s.deterministic && t.dq == DqPath::direct)
     return "dq: direct additions come in any order (deterministic: bulk, pass)";
   return {};

@@ -26,6 +26,7 @@ Fields kernel_fields(const Tunables& t) {
           {"late_fences", flag(t.late_fences)},
           {"prefetch", flag(t.prefetch)},
           {"v_in_registers", flag(t.v_in_registers)},
+          {"skip", flag(t.skip)},
           {"dq", name_of(kDqPaths, t.dq)},
           {"dkv", name_of(kDkvPaths, t.dkv)},
           {"persistent", flag(t.persistent)},
@@ -60,6 +61,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.prefetch = truth();
   else if (key == "v_in_registers")
     t.v_in_registers = truth();
+  else if (key == "skip")
+    t.skip = truth();
   else if (key == "dq")
     t.dq = value_of<DqPath>(kDqPaths, key, value);
   else if (key == "dkv")

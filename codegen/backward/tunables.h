@@ -48,6 +48,7 @@ struct Tunables {
       false;              ///< proxy fences behind dQ's and dS's stores wait until these have drained under other work
   bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
   bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
+  bool skip = false;  ///< causal: a warpgroup leaves out the products of a query tile that sees none of its keys
   DqPath dq = DqPath::bulk;
   DkvPath dkv = DkvPath::staged;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out

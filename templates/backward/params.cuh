@@ -11,7 +11,7 @@ struct BackwardParams {
   const float* d_lse;  // [batch, heads, seqlen_q]; null: zeros
   float* shifts;       // [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
   float* deltas;       // likewise: rowsum(dO * O) - dLSE
-  float* dq_sums;      // [slots][heads / heads_kv, tiles_m][floats of a tile], in fragment order
+  float* dq_sums;      // [slots][group, tiles_m][floats of a tile], in fragment order
   uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
   uint32_t* ticket;    // blocks of keys handed out; behind it query tiles to be finished
   uint32_t* finished;  // [pairs]: query tiles of a pair whose dQ is finished
@@ -21,11 +21,11 @@ struct BackwardParams {
   int64_t dk_batch, dk_head, dk_row;
   int64_t dv_batch, dv_head, dv_row;
   int32_t seqlen_q, seqlen_k;
-  int32_t heads, heads_kv;
-  int32_t tiles_m, tiles_n;  // query tiles, key blocks of one head
-  int32_t pairs, section;    // heads_kv * batch; KV heads whose Q and dO share L2 at a time
-  int32_t slots;             // pairs whose sums exist at a time
-  int32_t tiles_of_pair;     // tiles_m * heads / heads_kv
-  float scale, scale_log2;   // softmax scale; the same times log2(e)
+  int32_t heads, heads_kv, group;  // group: query heads of a KV head
+  int32_t tiles_m, tiles_n;        // query tiles, key blocks of one head
+  int32_t pairs, section;          // heads_kv * batch; KV heads whose Q and dO share L2 at a time
+  int32_t slots;                   // pairs whose sums exist at a time
+  int32_t tiles_of_pair;           // tiles_m * group
+  float scale, scale_log2;         // softmax scale; the same times log2(e)
 };
-static_assert(sizeof(BackwardParams) == 272, "the host passes 272 bytes");
+static_assert(sizeof(BackwardParams) == 280, "the host passes 280 bytes");

@@ -30,7 +30,7 @@ ATTUNE_DEVICE int keys_seen(int end, bool causal, const BackwardParams& params) 
 template <int kRows>
 ATTUNE_DEVICE QueryBlock this_query_block(bool causal, const BackwardParams& params) {
   const int index = thread_block_index() - params.tiles_n * params.pairs;
-  const int tiles = (params.seqlen_q + kRows - 1) / kRows, group = params.heads / params.heads_kv;
+  const int tiles = (params.seqlen_q + kRows - 1) / kRows, group = params.group;
   const int per_section = params.section * group * tiles;
   const int section = index / per_section, rest = index - section * per_section;
   const int first_head = section * params.section * group;

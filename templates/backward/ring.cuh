@@ -69,7 +69,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
   constexpr int kColumns = kBlockM == 64 ? (kHeadDim + 63) / 64 * 64 : kHeadDim;
   constexpr int kChunks = (kColumns + 63) / 64, kPieces = kBlockM / 64 * kChunks;
   const int lane = threadIdx.x & 31;
-  const int tiles = params.pairs * params.tiles_of_pair, group = params.heads / params.heads_kv;
+  const int tiles = params.pairs * params.tiles_of_pair, group = params.group;
   int phase = 0, next = 0;
   if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// needs: types.cuh backward/params.cuh
+// needs: types.cuh ptx/shared.cuh backward/params.cuh
 // Blocks of keys and the query tiles that see them.
 
 struct KeyBlock {
@@ -21,7 +21,20 @@ ATTUNE_DEVICE KeyBlock key_block_at(int index, const BackwardParams& params) {
   block.batch = pair / params.heads_kv;
   block.head = pair - block.batch * params.heads_kv;
   block.first_m = kCausal ? max(0, block.n * kBlockN - params.seqlen_k + params.seqlen_q) / kBlockM : 0;
-  block.steps = (params.tiles_m - block.first_m) * (params.heads / params.heads_kv);
+  block.steps = (params.tiles_m - block.first_m) * params.group;
+  return block;
+}
+
+// What a producer tells the others of the block that comes next, 32 bytes: finding it takes divisions, which each of
+// them would wait for between two blocks. No steps: there is none.
+ATTUNE_DEVICE void store_key_block(uint32_t address, const KeyBlock& block) {
+  st_shared_v4(address, block.steps, block.n, block.head, block.batch);
+  st_shared(address + 16, block.first_m);
+}
+ATTUNE_DEVICE KeyBlock load_key_block(uint32_t address) {
+  KeyBlock block;
+  ld_shared_v4(address, block.steps, block.n, block.head, block.batch);
+  block.first_m = ld_shared(address + 16);
   return block;
 }
 
@@ -31,7 +44,7 @@ struct QueryTile {
   int index;  // among all query tiles
 };
 ATTUNE_DEVICE QueryTile first_query_tile(const KeyBlock& block, const BackwardParams& params) {
-  const int head = block.head * (params.heads / params.heads_kv);
+  const int head = block.head * params.group;
   return {head, block.first_m, (block.batch * params.heads + head) * params.tiles_m + block.first_m};
 }
 ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {

@@ -243,7 +243,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   auto* const memory = static_cast<std::byte*>(machine.allocate(std::max<std::size_t>(workspace.bytes, 1)));
   std::memset(memory, 0xff, workspace.bytes);  // NaN, and unwritten
 
-  codegen::BackwardParams params;
+  codegen::BackwardParams params = codegen::backward_params(spec, p, grid);
   params.o = data.o.data, params.d_o = data.d_o.data, params.d_q = data.d_q.data;
   params.d_k = data.d_k.data, params.d_v = data.d_v.data;
   params.lse = data.lse, params.d_lse = data.d_lse;
@@ -262,16 +262,6 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.dk_row = data.d_k.strides.row;
   params.dv_batch = data.d_v.strides.batch, params.dv_head = data.d_v.strides.head;
   params.dv_row = data.d_v.strides.row;
-  params.seqlen_q = static_cast<std::int32_t>(p.seqlen_q);
-  params.seqlen_k = static_cast<std::int32_t>(p.seqlen_k);
-  params.heads = p.heads;
-  params.heads_kv = p.heads_kv;
-  params.tiles_m = static_cast<std::int32_t>((p.seqlen_q + shape.block_m - 1) / shape.block_m);
-  params.tiles_n = static_cast<std::int32_t>((p.seqlen_k + shape.block_n - 1) / shape.block_n);
-  params.pairs = static_cast<std::int32_t>(p.heads_kv * p.batch);
-  params.section = grid.section;
-  params.slots = grid.slots;
-  params.tiles_of_pair = params.tiles_m * (p.heads / p.heads_kv);
   params.scale = static_cast<float>(data.inputs.scale);
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 

@@ -28,6 +28,8 @@ class BackwardSampler {
       BackwardSample sample;
       sample.problem = dimensions();
       sample.config = config();
+      if (!sample.problem.causal || sample.config.backward.split != codegen::backward::Split::rows)
+        sample.config.backward.skip = false;
       lengths(sample);
       if (!legal(sample)) continue;
       sample.options.gaps = pick({0, 1, 2, 3}) == 0;
@@ -74,6 +76,7 @@ class BackwardSampler {
     t.ping_pong = pick({false, true});
     t.late_fences = pick({false, true});
     t.prefetch = pick({false, true});
+    t.skip = pick({false, true});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
     t.dkv = pick({DkvPath::staged, DkvPath::direct});
     t.v_in_registers = pick({false, true});

@@ -1,8 +1,8 @@
-// attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, persistent, finished from a ring of sums
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
+// attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, unseen tiles skipped, persistent, finished from a ring of sums
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
 
-#line 871 "kernel.cu"
+#line 881 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -23,7 +23,7 @@ constexpr uint32_t kDsFull = kDoEmpty + 8 * kDoStages, kDsEmpty = kDsFull + 8 * 
 constexpr uint32_t kKEmpty = kDsEmpty + 8 * kDsStages, kVEmpty = kKEmpty + 8;
 constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;
 constexpr uint32_t kSumsFull = kItemEmpty + 16;
-constexpr uint32_t kItems = 222376;  // two blocks of keys from the producer
+constexpr uint32_t kItems = 222384;  // two blocks of keys from the producer
 
 template <int kTransposeA, int kTransposeB, int kSize>
 ATTUNE_DEVICE void wgmma_m64n64k16_bf16_ss(float (&d)[kSize], uint64_t a, uint64_t b, int accumulate) {
@@ -180,13 +180,14 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   int index = atomicAdd(params.ticket, 1u);
   #pragma unroll 1
   while (true) {
+    KeyBlock block = key_block_at<kBlockM, kBlockN, true>(min(index, blocks - 1), params);
+    if (index >= blocks) block.steps = 0;
     mbarrier_wait(shared + kItemEmpty + 8 * slot, phase_slot);
-    st_shared(shared + kItems + 4 * slot, index < blocks ? index : -1);
+    store_key_block(shared + kItems + 32 * slot, block);
     mbarrier_arrive(shared + kItemFull + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index >= blocks) return;
-    const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(index, params);
+    if (block.steps == 0) return;
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
     QueryTile tile = first_query_tile(block, params);
     prefetch_keys(map_k, map_v, block);
@@ -243,13 +244,13 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared, 
   int slot = 0, phase_slot = 0;
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
-    const int index = ld_shared(shared + kItems + 4 * slot);
+    const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index < 0) break;
-    add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, true>(index, params), adder);
+    if (block.steps == 0) break;
+    add_dq_tiles(params, shared, block, adder);
   }
 }
 
@@ -291,95 +292,141 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   #pragma unroll 1
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
-    const int index = ld_shared(shared + kItems + 4 * slot);
+    const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index < 0) break;
-    const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(index, params);
+    if (block.steps == 0) break;
     // Distance of this thread's first key from the last one that its first query of tile 0 sees.
     const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
     QueryTile tile = first_query_tile(block, params);
-    int accumulate = 0;  // 0: the next product starts a new dK or dV
+    for (float& x : dk) x = 0;  // there may be no product
+    for (float& x : dv) x = 0;
     mbarrier_wait(shared + kKFull, phase_keys);
     mbarrier_wait(shared + kVFull, phase_keys);
     phase_keys ^= 1;
     // -- one query tile
     #pragma unroll 1
     for (int step = 0; step < block.steps; step++) {
-      float s[kScores], dp[kScores];
-      uint32_t p[kPacked], ds[kPacked];
-      float2 statistics[kScores / 4];
-      float dq[32];
-      const int stage_before = stage_ds == 0 ? kDsStages - 1 : stage_ds - 1;
-      const int phase_before = stage_ds == 0 ? phase_ds : phase_ds ^ 1;
-      mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
-      wgmma_fence();
-      issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));
-      mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
-      wgmma_fence();
-      issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
-      if (step >= 2) {
+      if (tile.m * kBlockM + kBlockM - 1 + offset >= block.n * kBlockN + warpgroup * 64) {
+        float s[kScores], dp[kScores];
+        uint32_t p[kPacked], ds[kPacked];
+        float2 statistics[kScores / 4];
+        float dq[32];
+        const int stage_before = stage_ds == 0 ? kDsStages - 1 : stage_ds - 1;
+        const int phase_before = stage_ds == 0 ? phase_ds : phase_ds ^ 1;
+        mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
+        wgmma_fence();
+        issue_scores<kQkSteps>(s, k_rows, q_rows + ((stage_q * kQBytes) >> 4));
+        mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
+        wgmma_fence();
+        issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
+        if (step >= 2) {
+          fence_proxy_async();
+          barrier_arrive(2 + warpgroup + 8 * (step & 1), 160);
+        }
+        load_statistics(statistics, lse_address + stage_q * kStatisticsBytes);
+        wgmma_wait_group<1>();
+        pin(s);
+        if (step == 0 && staged) {
+          if (thread == 0) bulk_wait_group_read<0>();
+          barrier_sync(1, 256);
+        }
+        barrier_sync(turn, 256);
+        if (block.n * kBlockN + kBlockN - 1 > tile.m * kBlockM + offset)
+          mask_queries(s, limit - tile.m * kBlockM);
+        probabilities(s, statistics, params.scale_log2);
+        load_statistics(statistics, delta_address + stage_q * kStatisticsBytes);
+        wgmma_wait_group<0>();
+        pin(dp);
+        if (step == block.steps - 1) {  // the last product with V
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(shared + kVEmpty);
+        }
+        score_gradients<Bf16>(s, dp, statistics, ds);
+        pack<Bf16>(s, p);
+        mbarrier_wait(shared + kDsEmpty + 8 * stage_ds, phase_ds);
+        store_transposed(ds, ds_address + stage_ds * kDsBytes);
+        barrier_arrive(next_turn, 256);
+        wgmma_fence();
+        issue_gradient_n128(dv, p, do_columns + ((stage_q * kDoBytes) >> 4), 1);
+        mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
+        wgmma_fence();
+        issue_dq_n64(dq, ds_rows + ((stage_before * kDsBytes) >> 4), k_columns);
         fence_proxy_async();
-        barrier_arrive(2 + warpgroup + 8 * (step & 1), 160);
-      }
-      load_statistics(statistics, lse_address + stage_q * kStatisticsBytes);
-      wgmma_wait_group<1>();
-      pin(s);
-      if (step == 0 && staged) {
-        if (thread == 0) bulk_wait_group_read<0>();
-        barrier_sync(1, 256);
-      }
-      barrier_sync(turn, 256);
-      if (block.n * kBlockN + kBlockN - 1 > tile.m * kBlockM + offset)
-        mask_queries(s, limit - tile.m * kBlockM);
-      probabilities(s, statistics, params.scale_log2);
-      load_statistics(statistics, delta_address + stage_q * kStatisticsBytes);
-      wgmma_wait_group<0>();
-      pin(dp);
-      if (step == block.steps - 1) {  // the last product with V
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(shared + kVEmpty);
-      }
-      score_gradients<Bf16>(s, dp, statistics, ds);
-      pack<Bf16>(s, p);
-      mbarrier_wait(shared + kDsEmpty + 8 * stage_ds, phase_ds);
-      store_transposed(ds, ds_address + stage_ds * kDsBytes);
-      barrier_arrive(next_turn, 256);
-      wgmma_fence();
-      issue_gradient_n128(dv, p, do_columns + ((stage_q * kDoBytes) >> 4), accumulate);
-      mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
-      wgmma_fence();
-      issue_dq_n64(dq, ds_rows + ((stage_before * kDsBytes) >> 4), k_columns);
-      fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kDsFull + 8 * stage_ds);
-      wgmma_fence();
-      issue_gradient_n128(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
-      wgmma_wait_group<1>();
-      pin(dq);
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kDsEmpty + 8 * stage_before);
-      if (step >= 1) {
-        if (step >= 2) barrier_sync(4 + warpgroup, 160);  // the part before has left
-        stage_dq(dq, dq_address);
-      }
-      wgmma_wait_group<0>();
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * stage_q);
-      if (++stage_q == kQStages) {
-        stage_q = 0;
-        phase_q ^= 1;
+        if (lane == 0) mbarrier_arrive(shared + kDsFull + 8 * stage_ds);
+        wgmma_fence();
+        issue_gradient_n128(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), 1);
+        wgmma_wait_group<1>();
+        pin(dq);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kDsEmpty + 8 * stage_before);
+        if (step >= 1) {
+          if (step >= 2) barrier_sync(4 + warpgroup, 160);  // the part before has left
+          stage_dq(dq, dq_address);
+        }
+        wgmma_wait_group<0>();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * stage_q);
+        if (++stage_q == kQStages) {
+          stage_q = 0;
+          phase_q ^= 1;
+        }
+      } else {  // it sees none of this warpgroup's keys
+        const uint32_t ds[kPacked] = {};
+        float dq[32];
+        const int stage_before = stage_ds == 0 ? kDsStages - 1 : stage_ds - 1;
+        const int phase_before = stage_ds == 0 ? phase_ds : phase_ds ^ 1;
+        mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
+        mbarrier_wait(shared + kDoFull + 8 * stage_q, phase_q);
+        if (step >= 2) {
+          fence_proxy_async();
+          barrier_arrive(2 + warpgroup + 8 * (step & 1), 160);
+        }
+        if (step == 0 && staged) {
+          if (thread == 0) bulk_wait_group_read<0>();
+          barrier_sync(1, 256);
+        }
+        barrier_sync(turn, 256);
+        if (step == block.steps - 1) {  // the last product with V
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(shared + kVEmpty);
+        }
+        mbarrier_wait(shared + kDsEmpty + 8 * stage_ds, phase_ds);
+        store_transposed(ds, ds_address + stage_ds * kDsBytes);
+        barrier_arrive(next_turn, 256);
+        mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
+        wgmma_fence();
+        issue_dq_n64(dq, ds_rows + ((stage_before * kDsBytes) >> 4), k_columns);
+        fence_proxy_async();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kDsFull + 8 * stage_ds);
+        wgmma_wait_group<0>();
+        pin(dq);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kDoEmpty + 8 * stage_q);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kDsEmpty + 8 * stage_before);
+        if (step >= 1) {
+          if (step >= 2) barrier_sync(4 + warpgroup, 160);  // the part before has left
+          stage_dq(dq, dq_address);
+        }
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * stage_q);
+        if (++stage_q == kQStages) {
+          stage_q = 0;
+          phase_q ^= 1;
+        }
       }
       if (++stage_ds == kDsStages) {
         stage_ds = 0;
         phase_ds ^= 1;
       }
       advance(tile, block, params);
-      accumulate = 1;
     }
     // -- what is left of the last query tile
     {

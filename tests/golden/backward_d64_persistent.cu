@@ -1,8 +1,8 @@
 // attune backward  sm_90a  bf16  d64  |  96x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
+// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,dkv=staged,persistent=1,finish=launch,registers=232
 
-#line 787 "kernel.cu"
+#line 797 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -233,13 +233,14 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   int index = atomicAdd(params.ticket, 1u);
   #pragma unroll 1
   while (true) {
+    KeyBlock block = key_block_at<kBlockM, kBlockN, false>(min(index, blocks - 1), params);
+    if (index >= blocks) block.steps = 0;
     mbarrier_wait(shared + kItemEmpty + 8 * slot, phase_slot);
-    st_shared(shared + kItems + 4 * slot, index < blocks ? index : -1);
+    store_key_block(shared + kItems + 32 * slot, block);
     mbarrier_arrive(shared + kItemFull + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index >= blocks) return;
-    const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(index, params);
+    if (block.steps == 0) return;
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
     QueryTile tile = first_query_tile(block, params);
     prefetch_keys(map_k, map_v, block);
@@ -286,13 +287,13 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared) 
   int slot = 0, phase_slot = 0;
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
-    const int index = ld_shared(shared + kItems + 4 * slot);
+    const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index < 0) break;
-    add_dq_tiles(params, shared, key_block_at<kBlockM, kBlockN, false>(index, params));
+    if (block.steps == 0) break;
+    add_dq_tiles(params, shared, block);
   }
   if ((threadIdx.x & 31) == 0) bulk_wait_group();
 }
@@ -333,13 +334,12 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   #pragma unroll 1
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
-    const int index = ld_shared(shared + kItems + 4 * slot);
+    const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (index < 0) break;
-    const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(index, params);
+    if (block.steps == 0) break;
     const int key = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2);  // this thread's first row
     int accumulate = 0;  // 0: the next product starts a new dK or dV
     mbarrier_wait(shared + kKFull, phase_keys);

@@ -65,6 +65,9 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=64", "split=products,dq=pass,q_stages=1").starts_with("q_stages: "));
   CHECK(reason("head_dim=64", "split=products,dq=pass,prefetch=1").starts_with("lag, prefetch: "));
   CHECK(reason("head_dim=256,deterministic=1", "split=products,dq=pass") == "fits");
+  CHECK(reason("head_dim=64", "skip=1").starts_with("skip: every tile sees keys"));
+  CHECK(reason("head_dim=64,causal=1", "skip=1,split=columns").starts_with("skip: every tile sees keys"));
+  CHECK(reason("head_dim=64,causal=1", "skip=1") == "fits");
   CHECK(reason("head_dim=64", "k_stages=2").starts_with("k_stages: 2 have a next block"));
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
   CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
@@ -205,6 +208,7 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
   Problem causal = p;
   causal.causal = true;
   CHECK(estimate(kArch, causal, config("")).total < 0.65 * once);
+  CHECK(estimate(kArch, causal, config("skip=1")).total < estimate(kArch, causal, config("")).total);
   Problem in_order = p;
   in_order.deterministic = true;
   CHECK(estimate(kArch, in_order, config("")).total > once);
