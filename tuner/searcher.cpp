@@ -25,6 +25,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
             fmt::format("v_in_registers {} registers {}", t.v_in_registers, t.registers),
             fmt::format("dq {} dkv {} k_stages {}", number(t.dq), number(t.dkv), t.k_stages),
             fmt::format("skip {} lag {}", t.skip, t.lag),
+            fmt::format("boundary {} block_m {}", number(t.boundary), t.block_m),
             fmt::format("persistent {} finish {}", t.persistent, number(t.finish))};
   }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),

@@ -36,21 +36,36 @@ constexpr Grid kGrids[] = {
     {DqPath::bulk, true, 224},  {DqPath::direct, false, 240}, {DqPath::bulk, true, 224, Finish::ring},
 };
 
-struct Rest {
+// What happens between two blocks of keys.
+struct Boundaries {
   DkvPath dkv;
   int k_stages;
-  bool skip;
+  Boundary boundary = Boundary::drained;
 };
-constexpr Rest kRest[] = {
-    {DkvPath::staged, 1, false}, {DkvPath::staged, 2, false}, {DkvPath::direct, 1, false}, {DkvPath::direct, 2, false},
-    {DkvPath::staged, 1, true},  {DkvPath::staged, 2, true},  {DkvPath::direct, 1, true},  {DkvPath::direct, 2, true},
-};
+constexpr Boundaries kBoundaries[] = {{DkvPath::staged, 1},
+                                      {DkvPath::staged, 2},
+                                      {DkvPath::direct, 1},
+                                      {DkvPath::direct, 2},
+                                      {DkvPath::direct, 2, Boundary::overlapped}};
 
 struct Stages {
   int q, d_o;
 };
 // Deeper ones first: a shallower one is of use only where these do not fit.
 constexpr Stages kStages[] = {{2, 2}, {2, 1}, {1, 1}};
+
+// Soft rules; the hard ones are in rules.cpp.
+bool worth_trying(const Problem& p, const Tunables& t) {
+  const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
+  if (!t.persistent && (t.k_stages > 1 || t.dkv == DkvPath::direct)) return false;
+  // Which buffer it is costs registers. Where the boundaries overlap, others are free.
+  if (t.k_stages > 1 && t.boundary == Boundary::drained && wide && t.registers < 232) return false;
+  // At head dim 128, where K comes late, the instructions cost more than the wait that they save.
+  if (t.dkv == DkvPath::direct && wide && t.k_stages == 1) return false;
+  if (t.v_in_registers && (!t.ping_pong || p.head_dim_v > 64)) return false;
+  // A tile of 128 queries has some for both warpgroups unless the lengths differ.
+  return !t.skip || t.block_m < 128;
+}
 
 }  // namespace
 
@@ -77,32 +92,26 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
       for (const Order& order : kOrders)
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
-            for (const auto& [dkv, k_stages, skip] : kRest) {
-              if (!grid.persistent && k_stages > 1) continue;
-              // A tile of 128 queries has some for both warpgroups unless the lengths differ.
-              if (skip && (!p.causal || split != Split::rows || block_m == 128)) continue;
-              // Which buffer it is costs registers; a ring has room for both at narrow heads alone.
-              const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
-              if (k_stages > 1 && wide && grid.registers < 232) continue;
-              if (v_in_registers && (!order.ping_pong || p.head_dim_v > 64)) continue;
-              // At head dim 128, where K comes late, the instructions cost more than the wait that they save.
-              if (dkv == DkvPath::direct && (!grid.persistent || (wide && k_stages == 1))) continue;
-              consider({.block_m = block_m,
-                        .split = split,
-                        .k_stages = k_stages,
-                        .ds_stages = order.ds_stages,
-                        .lag = order.lag,
-                        .ping_pong = order.ping_pong,
-                        .late_fences = order.late_fences,
-                        .prefetch = order.prefetch,
-                        .v_in_registers = v_in_registers,
-                        .skip = skip,
-                        .dq = grid.dq,
-                        .dkv = dkv,
-                        .persistent = grid.persistent,
-                        .finish = grid.finish,
-                        .registers = grid.registers});
-            }
+            for (const Boundaries& boundaries : kBoundaries)
+              for (bool skip : {false, true}) {
+                const Tunables t{.block_m = block_m,
+                                 .split = split,
+                                 .k_stages = boundaries.k_stages,
+                                 .ds_stages = order.ds_stages,
+                                 .lag = order.lag,
+                                 .ping_pong = order.ping_pong,
+                                 .late_fences = order.late_fences,
+                                 .prefetch = order.prefetch,
+                                 .v_in_registers = v_in_registers,
+                                 .skip = skip,
+                                 .dq = grid.dq,
+                                 .dkv = boundaries.dkv,
+                                 .boundary = boundaries.boundary,
+                                 .persistent = grid.persistent,
+                                 .finish = grid.finish,
+                                 .registers = grid.registers};
+                if (worth_trying(p, t)) consider(t);
+              }
   return all;
 }
 

@@ -122,7 +122,10 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   waits += steps * unbuffered * kUnbuffered / clock;
   // The next block's K and V come while this one ends.
   double block_clocks = t.persistent ? 0.7 * kBlockClocks : kBlockClocks;
-  if (t.dkv == DkvPath::direct) block_clocks *= p.head_dim > 64 && t.k_stages == 1 ? 1.3 : 0.9;
+  if (t.boundary == Boundary::overlapped)  // by arithmetic: V comes late, dK and dV leave
+    block_clocks = 0.35 * kBlockClocks;
+  else if (t.dkv == DkvPath::direct)
+    block_clocks *= p.head_dim > 64 && t.k_stages == 1 ? 1.3 : 0.9;
   const double blocks_of_sm = passes ? 1.5 * per_sm : per_sm;  // one of 128 queries for two of 64 keys
   e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + waits + blocks_of_sm * block_clocks / clock +
             e.hbm + e.launch;

@@ -33,7 +33,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
            problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
            passes ? "P" : "dS", order, t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
            way_of(t.dq),
-           fmt::format("{}{}{}{}", takes_turns(spec) ? " in order" : "", t.skip ? ", unseen tiles skipped" : "",
+           fmt::format("{}{}{}{}{}", takes_turns(spec) ? " in order" : "", t.skip ? ", unseen tiles skipped" : "",
+                       t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
                        t.persistent ? ", persistent" : "",
                        t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
   out.line("// spec: {}", to_string(spec));

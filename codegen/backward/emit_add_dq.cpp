@@ -3,11 +3,13 @@
 
 namespace attune::codegen::backward {
 
-void emit_take_item(Writer& out) {
+void emit_take_item(Writer& out, bool keep) {
   out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
   out.line("const KeyBlock block = load_key_block(shared + kItems + 32 * slot);");
-  out.line("__syncwarp();");
-  out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
+  if (!keep) {
+    out.line("__syncwarp();");
+    out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
+  }
   out.line("slot ^= 1;");
   out.line("if (slot == 0) phase_slot ^= 1;");
 }
@@ -21,7 +23,8 @@ class AddPrinter {
         spec_(spec),
         layout_(backward::layout_of(spec)),
         persistent_(spec.config.backward.persistent),
-        ring_(spec.config.backward.finish == Finish::ring) {}
+        ring_(spec.config.backward.finish == Finish::ring),
+        overlapped_(spec.config.backward.boundary == Boundary::overlapped) {}
 
   void print() {
     tiles();
@@ -40,17 +43,17 @@ class AddPrinter {
     }
     out_.open(fmt::format(
         "ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block{}) {{",
-        ring_ ? ", int adder" : ""));
+        ring_ ? ", int adder, int first" : ""));
     out_.line("const int lane = threadIdx.x & 31;");
     out_.line("QueryTile tile = first_query_tile(block, params);");
     if (ring_) {
-      out_.line("if (adder == 1) advance(tile, block, params);");
+      out_.line("if (first == 1) advance(tile, block, params);");
       out_.line(
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
-      out_.line("if (lane == 0 && adder < block.steps) wait_for_slot(pair, params);");
+      out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
     out_.line("#pragma unroll 1");
-    out_.open(ring_ ? "for (int step = adder; step < block.steps; step += 2) {"
+    out_.open(ring_ ? "for (int step = first; step < block.steps; step += 2) {"
                     : "for (int step = 0; step < block.steps; step++) {");
     if (spec_.deterministic) await_turn();
     if (ring_) out_.line("__syncwarp();");
@@ -121,10 +124,14 @@ class AddPrinter {
     out_.open(fmt::format("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared{}) {{",
                           ring_ ? ", int adder" : ""));
     out_.line("int slot = 0, phase_slot = 0;");
+    if (ring_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
     out_.open("while (true) {");
     emit_take_item(out_);
     out_.line("if (block.steps == 0) break;");
-    out_.line("add_dq_tiles(params, shared, block{});", ring_ ? ", adder" : "");
+    out_.line("add_dq_tiles(params, shared, block{});", !ring_        ? ""
+                                                        : overlapped_ ? ", adder, (adder + done) & 1"
+                                                                      : ", adder, adder");
+    if (ring_ && overlapped_) out_.line("done += block.steps;");
     out_.close();
     if (!counted()) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
     out_.close();
@@ -137,7 +144,7 @@ class AddPrinter {
   Writer& out_;
   const KernelSpec& spec_;
   const Layout layout_;
-  const bool persistent_, ring_;
+  const bool persistent_, ring_, overlapped_;
 };
 
 }  // namespace

@@ -39,11 +39,14 @@ class ConsumerPrinter {
     if (program.primed) prime();
     if (t_.persistent) {
       out_.line("int slot = 0, phase_slot = 0, phase_keys = 0;");
-      out_.line("bool staged = false;  // {} of the block before {} leaving", direct() ? "dQ" : "dK and dV",
-                direct() ? "is" : "are");
+      if (overlapped())
+        out_.line("int done = 0;  // steps, of all blocks");
+      else
+        out_.line("bool staged = false;  // {} of the block before {} leaving", direct() ? "dQ" : "dK and dV",
+                  direct() ? "is" : "are");
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
-      emit_take_item(out_);
+      emit_take_item(out_, overlapped());
       out_.line("if (block.steps == 0) break;");
     }
     block_state();
@@ -51,8 +54,10 @@ class ConsumerPrinter {
     out_.line("#pragma unroll 1");
     out_.open("for (int step = 0; step < block.steps; step++) {");
     if (t_.skip) {
+      // Whoever sees no tile at all has keys beyond the last one, whose gradients are not stored.
       out_.open(fmt::format("if (tile.m * kBlockM + kBlockM - 1 + offset >= {}) {{", first_key()));
       segment(program.block, Segment::block);
+      out_.line("accumulate = 1;");
       out_.reopen("} else {  // it sees none of this warpgroup's keys");
       segment(unseen.block, Segment::unseen);
       out_.close();
@@ -62,19 +67,25 @@ class ConsumerPrinter {
     advance();
     if (!t_.skip) out_.line("accumulate = 1;");
     out_.close();
+    if (overlapped()) {
+      out_.close();
+      out_.line("if (done == 0) return;");
+    }
     if (!program.drain.empty()) {
       out_.line("// -- what is left of the last query tile");
       out_.open("{");
       segment(program.drain, Segment::drain);
       out_.close();
     }
-    if (direct())
+    if (overlapped())
+      out_.line("barrier_sync({}, 160);  // every arrival is met", barrier(4));
+    else if (direct())
       direct_epilogue();
     else if (t_.persistent)
       persistent_epilogue();
     else
       epilogue();
-    if (t_.persistent) {
+    if (t_.persistent && !overlapped()) {
       out_.close();
       if (direct())
         out_.line("if (staged) barrier_sync({}, 160);  // every arrival is met", barrier(4));
@@ -94,6 +105,10 @@ class ConsumerPrinter {
   const char* key_buffer() const { return two_keys() ? " + ((stage_k * kKBytes) >> 4)" : ""; }
   const char* keys_empty() const { return two_keys() ? "shared + kKEmpty + 8 * stage_k" : "shared + kKEmpty"; }
   bool direct() const { return t_.dkv == DkvPath::direct; }
+  bool overlapped() const { return t_.boundary == Boundary::overlapped; }
+  // Steps so far, as far back as the products that are computed late reach.
+  const char* steps_before() const { return overlapped() ? "done" : "step"; }
+  const char* steps_in_all() const { return overlapped() ? "done" : "block.steps"; }
   const char* element() const { return element_name(spec_.dtype); }
 
   // An offset in bytes that depends on the warpgroup.
@@ -106,7 +121,6 @@ class ConsumerPrinter {
   std::string own_rows() const { return rows() ? by_warpgroup(0, 64 * 128) : ""; }
   std::string own_queries() const { return rows() ? "" : by_warpgroup(0, t_.block_m / 2 * 128); }
   std::string first_key() const { return "block.n * kBlockN" + (rows() ? by_warpgroup(0, 64) : ""); }
-  const char* accumulate() const { return t_.skip ? "1" : "accumulate"; }
   std::string number() const { return warpgroup_ < 0 ? "warpgroup" : std::to_string(warpgroup_); }
   std::string barrier(int base) const {
     return warpgroup_ < 0 ? fmt::format("{} + warpgroup", base) : std::to_string(base + warpgroup_);
@@ -153,6 +167,7 @@ class ConsumerPrinter {
     if (!one_ring()) out_.line("int stage_do = 0, phase_do = 0;");
     if (t_.ds_stages > 1) out_.line("int stage_ds = 0;");
     if (t_.lag) out_.line("int phase_ds = 1;");
+    if (overlapped()) out_.line("int stage_k_before = 0;  // of the step before");
     if (t_.ping_pong) {
       out_.line("const int turn = 8 + {0}, next_turn = 9 - {0};", number());
       out_.line("if ({} == 1) barrier_arrive(8, 256);  // the first turn is the first warpgroup's", number());
@@ -170,19 +185,14 @@ class ConsumerPrinter {
     }
     if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
     if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
-    if (t_.skip) {
-      out_.line("for (float& x : dk) x = 0;  // there may be no product");
-      out_.line("for (float& x : dv) x = 0;");
-    } else {
-      out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
-    }
+    out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
     if (two_keys()) {
       out_.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
       out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_slot ^ stage_k);");
     } else {
       out_.line("mbarrier_wait(shared + kKFull, {});", t_.persistent ? "phase_keys" : "0");
     }
-    out_.line("mbarrier_wait(shared + kVFull, {});", t_.persistent ? "phase_keys" : "0");
+    if (!awaits_v_late()) out_.line("mbarrier_wait(shared + kVFull, {});", t_.persistent ? "phase_keys" : "0");
     if (t_.persistent) out_.line("phase_keys ^= 1;");
     if (!t_.v_in_registers) return;
     out_.line("uint32_t v[4 * kVSteps];");
@@ -191,6 +201,9 @@ class ConsumerPrinter {
     out_.line("const uint32_t zero = zero_after(v);");
     arrive("shared + kVEmpty + zero");
   }
+
+  // In the step itself, behind the product that needs K alone.
+  bool awaits_v_late() const { return overlapped() && !t_.v_in_registers; }
 
   // The first step finds the dS of a step before it, all zeros.
   void prime() {
@@ -222,6 +235,8 @@ class ConsumerPrinter {
       out_.close();
     }
     if (!bulk() && t_.lag) out_.line("before = tile;");
+    if (overlapped()) out_.line("stage_k_before = stage_k;");
+    if (overlapped()) out_.line("++done;");
     if (tracks_tile()) out_.line("advance(tile, block, params);");
   }
 
@@ -231,10 +246,10 @@ class ConsumerPrinter {
     segment_ = kind;
     declare(lines);
     for (const Line& line : lines) {
-      if (line.least_step > 0) out_.open(fmt::format("if (step >= {}) {{", line.least_step));
-      if (line.least_steps > 0) out_.open(fmt::format("if (block.steps >= {}) {{", line.least_steps));
+      if (line.least_step > 0) out_.open(fmt::format("if ({} >= {}) {{", steps_before(), line.least_step));
+      if (line.least_steps > 0) out_.open(fmt::format("if ({} >= {}) {{", steps_in_all(), line.least_steps));
       print(line);
-      if (kind == Segment::drain && direct()) beside_drain(line);
+      if (kind == Segment::drain && direct() && !overlapped()) beside_drain(line);
       if (line.least_step > 0) out_.close();
       if (line.least_steps > 0) out_.close();
     }
@@ -316,6 +331,7 @@ class ConsumerPrinter {
       case Kind::take_turn: out_.line("barrier_sync(turn, 256);"); return;
       case Kind::pass_turn: out_.line("barrier_arrive(next_turn, 256);"); return;
       case Kind::release: release(a); return;
+      case Kind::store_gradients: store_gradients(); return;
       case Kind::store_dq: store_dq(a); return;
       case Kind::publish_dq:
         out_.line("fence_proxy_async();");
@@ -330,8 +346,8 @@ class ConsumerPrinter {
     const auto parity = [](const char* steps, bool odd) {
       return odd ? fmt::format(" + 8 * (({} + 1) & 1)", steps) : fmt::format(" + 8 * ({} & 1)", steps);
     };
-    if (segment_ != Segment::drain) return parity("step", line.action.offset % 2 != 0);
-    return parity("block.steps", std::max(line.least_steps, 1) % 2 != 0);  // so many steps before the end
+    if (segment_ != Segment::drain) return parity(steps_before(), line.action.offset % 2 != 0);
+    return parity(steps_in_all(), std::max(line.least_steps, 1) % 2 != 0);  // so many steps before the end
   }
 
   std::string statistics_address(Buffer buffer) const {
@@ -346,7 +362,8 @@ class ConsumerPrinter {
         out_.line("mbarrier_wait(shared + kDoFull + 8 * {}, {});", stage_do(), one_ring() ? "phase_q" : "phase_do");
         return;
       case Buffer::ds: out_.line("mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);"); return;
-      case Buffer::v: return;  // the block has waited for it
+      case Buffer::k: return;
+      case Buffer::v: out_.line("if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);"); return;
     }
   }
 
@@ -361,17 +378,16 @@ class ConsumerPrinter {
                   t_.v_in_registers ? "issue_dp(dp, v," : "issue_scores<kVSteps>(dp, v_rows,", stage_do());
         return;
       case Product::dv:
-        out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), {});", issue_gradient_name(dv_.count),
-                  rows() ? "p" : fmt::format("p_columns + (({} * kPBytes) >> 4)", ds_stage(a)), stage_do(),
-                  accumulate());
+        out_.line("{}(dv, {}, do_columns + (({} * kDoBytes) >> 4), accumulate);", issue_gradient_name(dv_.count),
+                  rows() ? "p" : fmt::format("p_columns + (({} * kPBytes) >> 4)", ds_stage(a)), stage_do());
         return;
       case Product::dk:
-        out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), {});", issue_gradient_name(dk_.count),
-                  rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)), accumulate());
+        out_.line("{}(dk, {}, q_columns + ((stage_q * kQBytes) >> 4), accumulate);", issue_gradient_name(dk_.count),
+                  rows() ? "ds" : fmt::format("ds_columns + (({} * kDsBytes) >> 4)", ds_stage(a)));
         return;
       case Product::dq:
         out_.line("{}(dq, ds_rows + (({} * kDsBytes) >> 4), k_columns{});", issue_dq_name(dq_.width), ds_stage(a),
-                  key_buffer());
+                  overlapped() ? " + ((stage_k_before * kKBytes) >> 4)" : key_buffer());
         return;
     }
   }
@@ -402,6 +418,13 @@ class ConsumerPrinter {
   }
 
   void release(const Action& a) {
+    if (a.buffer == Buffer::k) {
+      if (segment_ == Segment::drain) return;
+      out_.open("if (step == 0 && done > 0) {");
+      arrive("shared + kKEmpty + 8 * stage_k_before");
+      out_.close();
+      return;
+    }
     if (a.buffer == Buffer::v) {
       out_.open("if (step == block.steps - 1) {  // the last product with V");
       arrive("shared + kVEmpty");
@@ -438,12 +461,13 @@ class ConsumerPrinter {
       return;
     }
     // The step that stages first finds the buffer empty.
-    const std::string other = t_.persistent && direct() ? " || staged" : "";
+    const std::string other = t_.persistent && direct() && !overlapped() ? " || staged" : "";
     if (segment_ == Segment::drain)
-      out_.line("if (block.steps >= 2{}) barrier_sync({}, 160);  // the part before has left", other, barrier(4));
-    else
-      out_.line("if (step >= {}{}) barrier_sync({}, 160);  // the part before has left", 1 - a.offset, other,
+      out_.line("if ({} >= 2{}) barrier_sync({}, 160);  // the part before has left", steps_in_all(), other,
                 barrier(4));
+    else
+      out_.line("if ({} >= {}{}) barrier_sync({}, 160);  // the part before has left", steps_before(), 1 - a.offset,
+                other, barrier(4));
     out_.line("stage_dq(dq, dq_address);");
   }
 
@@ -461,6 +485,17 @@ class ConsumerPrinter {
     }
     write("dk", dk_, "params.scale");
     if (t_.persistent) out_.line("staged = true;");
+  }
+
+  // Of the block before, which its slot still tells. The one before the first block has none.
+  void store_gradients() {
+    const bool last = segment_ == Segment::drain;
+    out_.open(last ? "{" : "if (step == 0 && done > 0) {");
+    out_.line("const KeyBlock block = load_key_block(shared + kItems + 32 * slot);");
+    write("dv", dv_, "1.f");
+    write("dk", dk_, "params.scale");
+    if (!last) arrive("shared + kItemEmpty + 8 * slot");
+    out_.close();
   }
 
   void write(const std::string& name, const Columns& columns, const char* factor) {

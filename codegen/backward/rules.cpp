@@ -50,6 +50,8 @@ Reason schedule(const Arch&, const KernelSpec& s) {
 
 Reason grid(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
+  if (t.boundary == Boundary::overlapped && (!t.persistent || !t.lag || t.k_stages < 2 || t.dkv != DkvPath::direct))
+    return "boundary: overlapped needs persistent = 1, lag = 1, k_stages = 2 and dkv = direct";
   if (!t.persistent && t.k_stages > 1) return "k_stages: 2 have a next block of keys to serve (allowed: persistent)";
   if (!t.persistent) return {};
   if (t.split != Split::rows || t.dq != DqPath::bulk) return "persistent: needs split = rows and dq = bulk";

@@ -20,7 +20,8 @@ enum class Buffer {
   q,    ///< Q and LSE, from the producer
   d_o,  ///< dO and delta, from the producer
   ds,   ///< dS, from one warpgroup to both
-  v,    ///< V of the block of keys (released alone, in its last step)
+  k,    ///< K of the block of keys before, in the first step (released alone)
+  v,    ///< V of the block of keys, awaited in its first step, released in its last one
 };
 
 struct Action {
@@ -39,9 +40,10 @@ struct Action {
     meet,           ///< barrier of the consumers
     take_turn,
     pass_turn,
-    release,     ///< a buffer
-    store_dq,    ///< staged, or added to the sums
-    publish_dq,  ///< the staged dQ may be added to the sums
+    release,          ///< a buffer
+    store_gradients,  ///< dK and dV of the block of keys before leave (first step alone)
+    store_dq,         ///< staged, or added to the sums
+    publish_dq,       ///< the staged dQ may be added to the sums
   };
   Kind kind;
   Product product = Product::s;
@@ -76,6 +78,7 @@ struct Schedule {
   Schedule& release(Buffer buffer, int offset = 0) {
     return add({.kind = Action::Kind::release, .buffer = buffer, .offset = offset});
   }
+  Schedule& store_gradients() { return add({.kind = Action::Kind::store_gradients, .offset = -1}); }
   Schedule& store_dq(int offset = 0) { return add({.kind = Action::Kind::store_dq, .offset = offset}); }
   Schedule& publish_dq(int offset = 0) { return add({.kind = Action::Kind::publish_dq, .offset = offset}); }
 

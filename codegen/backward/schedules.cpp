@@ -30,8 +30,13 @@ Schedule meeting(const Tunables& t) {
 
 // dQ one step late: the warpgroups may drift apart by most of a step, and take turns at the elementwise part.
 Schedule lagging(const Tunables& t) {
+  const bool overlapped = t.boundary == Boundary::overlapped;
   Schedule s{.name = "lagging", .step = {}};
-  s.await(Buffer::q).issue(Product::s).await(Buffer::d_o).issue(Product::dp);
+  s.await(Buffer::q).issue(Product::s);
+  if (overlapped) s.store_gradients();  // while V comes
+  s.await(Buffer::d_o);
+  if (overlapped && !t.v_in_registers) s.await(Buffer::v);
+  s.issue(Product::dp);
   if (t.late_fences) s.publish_dq(-2);
   if (t.prefetch) s.load(Buffer::q);
   s.wait(Product::s);
@@ -48,6 +53,7 @@ Schedule lagging(const Tunables& t) {
   s.issue(Product::dv).await(Buffer::ds, -1).issue(Product::dq, -1);
   if (t.late_fences) s.fence().signal(Buffer::ds);
   s.issue(Product::dk).wait(Product::dv).wait(Product::dq, -1).release(Buffer::d_o).release(Buffer::ds, -1);
+  if (overlapped) s.release(Buffer::k, -1);
   s.store_dq(-1);
   if (!t.late_fences) s.publish_dq(-1);
   s.wait(Product::dk).release(Buffer::q);

@@ -11,6 +11,7 @@ constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
 constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
+constexpr std::array<const char*, 2> kBoundaries{"drained", "overlapped"};
 
 }  // namespace
 
@@ -29,6 +30,7 @@ Fields kernel_fields(const Tunables& t) {
           {"skip", flag(t.skip)},
           {"dq", name_of(kDqPaths, t.dq)},
           {"dkv", name_of(kDkvPaths, t.dkv)},
+          {"boundary", name_of(kBoundaries, t.boundary)},
           {"persistent", flag(t.persistent)},
           {"finish", name_of(kFinishes, t.finish)},
           {"registers", std::to_string(t.registers)}};
@@ -67,6 +69,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.dq = value_of<DqPath>(kDqPaths, key, value);
   else if (key == "dkv")
     t.dkv = value_of<DkvPath>(kDkvPaths, key, value);
+  else if (key == "boundary")
+    t.boundary = value_of<Boundary>(kBoundaries, key, value);
   else if (key == "persistent")
     t.persistent = truth();
   else if (key == "finish")

@@ -28,6 +28,12 @@ enum class DkvPath {
   direct,  ///< from registers: nothing to wait for, more instructions
 };
 
+/// Where one block of keys ends and a persistent thread block's next one begins.
+enum class Boundary {
+  drained,     ///< the last dQ is computed, dK and dV leave, and then the next block's first step begins
+  overlapped,  ///< the last dQ is computed, and dK and dV leave, beside the first products of the next block
+};
+
 /// Who makes dQ of its sums.
 enum class Finish {
   launch,  ///< a kernel after the main one, from sums of all queries
@@ -51,6 +57,7 @@ struct Tunables {
   bool skip = false;  ///< causal: a warpgroup leaves out the products of a query tile that sees none of its keys
   DqPath dq = DqPath::bulk;
   DkvPath dkv = DkvPath::staged;
+  Boundary boundary = Boundary::drained;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out
   Finish finish = Finish::launch;
   int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()

@@ -33,6 +33,10 @@ constexpr const char* kDirect =
 constexpr const char* kTwoKeys =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct,k_stages=2";
 
+constexpr const char* kOverlapped =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=224,dkv=direct,k_stages=2,"
+    "boundary=overlapped";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -61,8 +65,19 @@ constexpr Fault kFaults[] = {
      "        mask_unseen(s, upper - 1, upper - 9)", ""},
     {"an addition to dQ is counted before it is complete", kRing,
      "      bulk_wait_group();\n      red_release_add(params.turns", "      red_release_add(params.turns", "race"},
+    {"V is read before it has come", kOverlapped,
+     "      if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);\n", "", "race"},
+    {"this block's K is given back for that of the block before", kOverlapped,
+     "mbarrier_arrive(shared + kKEmpty + 8 * stage_k_before)", "mbarrier_arrive(shared + kKEmpty + 8 * stage_k)",
+     "deadlock"},
+    {"a block's last dQ is computed with the next block's K", kOverlapped, "stage_k_before = stage_k;",
+     "stage_k_before = stage_k ^ 1;", "race"},
+    {"gradients are stored as the next block's", kOverlapped,
+     "if (step == 0 && done > 0) {\n        const KeyBlock block = load_key_block(shared + kItems + 32 * slot);",
+     "if (step == 0 && done > 0) {\n        const KeyBlock block = load_key_block(shared + kItems + 32 * (slot ^ 1));",
+     ""},
     {"a slot is added to before its last pair is finished", kRing,
-     "  if (lane == 0 && adder < block.steps) wait_for_slot(pair, params);\n", "", "race"},
+     "  if (lane == 0 && first < block.steps) wait_for_slot(pair, params);\n", "", "race"},
     {"a slot's zeros are not shown to the async proxy", kRing, "  fence_proxy_async_all();\n}\n", "}\n", "proxy_race"},
     {"a slot is not zeroed for its next pair", kRing, "zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);",
      "static_cast<void>(zeroed);", ""},

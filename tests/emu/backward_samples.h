@@ -83,12 +83,20 @@ class BackwardSampler {
     t.persistent = pick({false, true});
     if (t.persistent) t.k_stages = pick({1, 2});
     t.finish = pick({Finish::launch, Finish::ring});
+    if (t.persistent && pick({false, true})) {  // most of the rest is against the rules
+      t.boundary = Boundary::overlapped;
+      t.lag = true;
+      t.k_stages = 2;
+      t.dkv = DkvPath::direct;
+    }
     t.registers = pick({224, 232, 240});
     t.section = pick({0, 1, 2});
     if (!t.persistent || t.block_m % 64 != 0) t.finish = Finish::launch;
     if (t.split != Split::rows) {  // most of the rest is against the rules
       t.block_m = 64;
       t.lag = t.ping_pong = t.persistent = t.v_in_registers = false;
+      t.boundary = Boundary::drained;
+      t.k_stages = 1;
       t.finish = Finish::launch;
       t.ds_stages = pick({1, 2});
     }

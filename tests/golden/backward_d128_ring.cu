@@ -1,6 +1,6 @@
 // attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, unseen tiles skipped, persistent, finished from a ring of sums
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,persistent=1,finish=ring,registers=224
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
 
 #line 881 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
@@ -205,14 +205,14 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
 
 // Two warps take turns at adding what the consumers stage of a block's dQ to its sums: while one waits until its
 // additions are complete and counts them, the other serves the next step.
-ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block, int adder) {
+ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block, int adder, int first) {
   const int lane = threadIdx.x & 31;
   QueryTile tile = first_query_tile(block, params);
-  if (adder == 1) advance(tile, block, params);
+  if (first == 1) advance(tile, block, params);
   const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);
-  if (lane == 0 && adder < block.steps) wait_for_slot(pair, params);
+  if (lane == 0 && first < block.steps) wait_for_slot(pair, params);
   #pragma unroll 1
-  for (int step = adder; step < block.steps; step += 2) {
+  for (int step = first; step < block.steps; step += 2) {
     __syncwarp();
     barrier_sync(2 + 8 * adder, 160);  // warpgroup 0 has staged its part
     if (lane == 0) {
@@ -250,7 +250,7 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared, 
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
     if (block.steps == 0) break;
-    add_dq_tiles(params, shared, block, adder);
+    add_dq_tiles(params, shared, block, adder, adder);
   }
 }
 
@@ -301,8 +301,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     // Distance of this thread's first key from the last one that its first query of tile 0 sees.
     const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
     QueryTile tile = first_query_tile(block, params);
-    for (float& x : dk) x = 0;  // there may be no product
-    for (float& x : dv) x = 0;
+    int accumulate = 0;  // 0: the next product starts a new dK or dV
     mbarrier_wait(shared + kKFull, phase_keys);
     mbarrier_wait(shared + kVFull, phase_keys);
     phase_keys ^= 1;
@@ -350,7 +349,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
         store_transposed(ds, ds_address + stage_ds * kDsBytes);
         barrier_arrive(next_turn, 256);
         wgmma_fence();
-        issue_gradient_n128(dv, p, do_columns + ((stage_q * kDoBytes) >> 4), 1);
+        issue_gradient_n128(dv, p, do_columns + ((stage_q * kDoBytes) >> 4), accumulate);
         mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
         wgmma_fence();
         issue_dq_n64(dq, ds_rows + ((stage_before * kDsBytes) >> 4), k_columns);
@@ -358,7 +357,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
         __syncwarp();
         if (lane == 0) mbarrier_arrive(shared + kDsFull + 8 * stage_ds);
         wgmma_fence();
-        issue_gradient_n128(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), 1);
+        issue_gradient_n128(dk, ds, q_columns + ((stage_q * kQBytes) >> 4), accumulate);
         wgmma_wait_group<1>();
         pin(dq);
         __syncwarp();
@@ -376,6 +375,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
           stage_q = 0;
           phase_q ^= 1;
         }
+        accumulate = 1;
       } else {  // it sees none of this warpgroup's keys
         const uint32_t ds[kPacked] = {};
         float dq[32];

@@ -68,6 +68,11 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=64", "skip=1").starts_with("skip: every tile sees keys"));
   CHECK(reason("head_dim=64,causal=1", "skip=1,split=columns").starts_with("skip: every tile sees keys"));
   CHECK(reason("head_dim=64,causal=1", "skip=1") == "fits");
+  for (const char* missing : {"lag=1,k_stages=2,dkv=direct", "persistent=1,k_stages=2,dkv=direct",
+                              "persistent=1,lag=1,dkv=direct", "persistent=1,lag=1,k_stages=2"})
+    CHECK(reason("head_dim=64", ("registers=224,boundary=overlapped," + std::string(missing)).c_str())
+              .starts_with("boundary: overlapped needs"));
+  CHECK(reason("head_dim=128", "registers=224,boundary=overlapped,persistent=1,lag=1,k_stages=2,dkv=direct") == "fits");
   CHECK(reason("head_dim=64", "k_stages=2").starts_with("k_stages: 2 have a next block"));
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
   CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
@@ -104,6 +109,17 @@ TEST_CASE("backward: wait counts follow from the order of issue") {
   for (const backward::Line& line : lagging.drain)
     if (line.action.kind == Action::Kind::publish_dq) published.push_back(line.least_steps);
   CHECK(published == std::vector<int>{2, 0});
+  // Beyond a boundary the gradients of the block before leave while S of the next one is computed.
+  const backward::Program overlapped =
+      lower(backward::schedule_for({.lag = true, .boundary = backward::Boundary::overlapped}));
+  CHECK(waits(overlapped.block) == waits(lagging.block));
+  const auto place = [&](const std::vector<backward::Line>& lines, Action::Kind kind) {
+    return std::ranges::find_if(lines, [&](const backward::Line& line) { return line.action.kind == kind; }) -
+           lines.begin();
+  };
+  CHECK(place(overlapped.block, Action::Kind::issue) < place(overlapped.block, Action::Kind::store_gradients));
+  CHECK(place(overlapped.block, Action::Kind::store_gradients) < place(overlapped.block, Action::Kind::wait));
+  CHECK(place(overlapped.drain, Action::Kind::store_gradients) == 0);
 }
 
 TEST_CASE("backward: dQ's parts cover its tile once") {
@@ -196,6 +212,11 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
   const Problem brief = parse_problem("op=backward,head_dim=128,heads=16,batch=32,seqlen_q=512");
   CHECK(estimate(kArch, brief, config("persistent=1,finish=ring,registers=224")).total <
         0.9 * estimate(kArch, brief, config("persistent=1,registers=224")).total);
+  CHECK(estimate(kArch, brief,
+                 config(lagging + ",registers=224,persistent=1,k_stages=2,dkv=direct,"
+                                  "boundary=overlapped"))
+            .total <
+        estimate(kArch, brief, config(lagging + ",registers=224,persistent=1,k_stages=2,dkv=direct")).total);
   CHECK(total("") < total("split=columns"));
   CHECK(total("") < total("split=products,dq=pass"));
   const Problem wide = parse_problem("op=backward,head_dim=256,heads=8,batch=4,seqlen_q=4096");

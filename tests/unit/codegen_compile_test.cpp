@@ -55,6 +55,12 @@ TEST_CASE("emitted kernels of every schedule compile without spills and serialis
              "family=sm90_backward,split=columns,q_stages=1,do_stages=1,ds_stages=1"},
         Case{"op=backward,head_dim=128,heads=16,causal=1",
              "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,persistent=1,registers=232"},
+        Case{"op=backward,head_dim=128,heads=16,causal=1",
+             "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1,skip=1,dkv=direct,k_stages=2,"
+             "boundary=overlapped,persistent=1,registers=224"},
+        Case{"op=backward,head_dim=64,heads=32",
+             "family=sm90_backward,block_m=128,lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,"
+             "boundary=overlapped,persistent=1,registers=224"},
         Case{"op=backward,head_dim=64,heads=32",
              "family=sm90_backward,block_m=128,late_fences=1,ds_stages=1,k_stages=2,persistent=1,finish=ring,registers="
              "224"},
