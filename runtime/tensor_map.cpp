@@ -55,6 +55,20 @@ const char* to_string(Operand operand) noexcept {
   return "?";
 }
 
+const char* symbol_of(Operand operand) noexcept {
+  switch (operand) {
+    case Operand::q: return "Q";
+    case Operand::k: return "K";
+    case Operand::v: return "V";
+    case Operand::o: return "O";
+    case Operand::d_o: return "dO";
+    case Operand::d_q: return "dQ";
+    case Operand::d_k: return "dK";
+    case Operand::d_v: return "dV";
+  }
+  return "?";
+}
+
 bool is_output(Op op, Operand operand) {
   if (op == Op::forward) return operand == Operand::o;
   return operand == Operand::d_q || operand == Operand::d_k || operand == Operand::d_v;

@@ -17,6 +17,7 @@ enum class Operand { q, k, v, o, d_o, d_q, d_k, d_v };
 inline constexpr int kForwardOperands = 4;  ///< the first ones
 inline constexpr int kOperands = 8;
 const char* to_string(Operand operand) noexcept;  ///< "q", "d_o", ...
+const char* symbol_of(Operand operand) noexcept;  ///< "Q", "dO", ...
 
 /// Whether kernels for this operation write the tensor rather than read it.
 bool is_output(Op op, Operand operand);
@@ -24,6 +25,8 @@ bool is_output(Op op, Operand operand);
 /// One tensor's extents, in elements.
 struct TensorShape {
   std::int64_t head_dim = 0, rows = 0, heads = 0, batch = 0;
+
+  std::int64_t elements() const { return head_dim * rows * heads * batch; }
 };
 TensorShape shape_of(const Problem& problem, Operand operand);
 

@@ -16,18 +16,12 @@ constexpr std::uint64_t kGuardWords = 16384;  // more than a tile
 constexpr std::array kOutputs{Operand::d_q, Operand::d_k, Operand::d_v};
 
 std::uint64_t elements_of(const Problem& p, Operand operand) {
-  const runtime::TensorShape s = runtime::shape_of(p, operand);
-  return static_cast<std::uint64_t>(s.batch) * static_cast<std::uint64_t>(s.heads) *
-         static_cast<std::uint64_t>(s.rows) * static_cast<std::uint64_t>(s.head_dim);
+  return static_cast<std::uint64_t>(runtime::shape_of(p, operand).elements());
 }
 
 std::uint64_t rows_of(const Problem& p) {
   return static_cast<std::uint64_t>(p.batch) * static_cast<std::uint64_t>(p.heads) *
          static_cast<std::uint64_t>(p.seqlen_q);
-}
-
-const char* name_of(Operand gradient) {
-  return gradient == Operand::d_q ? "dQ" : gradient == Operand::d_k ? "dK" : "dV";
 }
 
 std::uint64_t tensor_bytes(const Problem& p, Operand operand) {
@@ -204,7 +198,7 @@ void BackwardCase::compare(const Exact& e) {
 }
 
 GradientSums BackwardCase::sums_of(const Exact& e) const {
-  GradientSums sums{.name = name_of(e.operand), .columns = e.columns};
+  GradientSums sums{.name = runtime::symbol_of(e.operand), .columns = e.columns};
   sums.rows.resize(e.result.size() / sizeof(GradientRow));
   if (!sums.rows.empty()) bench_->device().copy_to_host(sums.rows.data(), e.result.data(), e.result.size());
   return sums;
