@@ -10,6 +10,7 @@
 
 #include <attune/plan.h>
 
+#include "cli/bench_tensors.h"
 #include "runtime/device.h"
 #include "runtime/nvml.h"
 
@@ -42,13 +43,13 @@ struct BenchResult {
 
 class Bench {
  public:
-  /// Allocates random inputs, as many sets as it takes to exceed L2 three times. `nvml` may be null and must outlive
-  /// it. Throws Error(out_of_memory).
-  Bench(std::shared_ptr<runtime::Device> device, const Problem& problem, const runtime::Nvml* nvml);
+  /// Allocates and fills tensors as make_bench_tensors() says. `nvml` may be null and must outlive it.
+  Bench(std::shared_ptr<runtime::Device> device, const Problem& problem, const runtime::Nvml* nvml,
+        const Planner& planner);
   ~Bench();
 
-  /// A plan for the same problem. Launches it once and looks at what it wrote: Error(wrong_result) if O has elements
-  /// that were not written.
+  /// A plan for the same problem. Launches it once and looks at what it wrote: Error(wrong_result) that names the
+  /// outputs with elements that were not written. Throws Error(out_of_memory).
   void add(const std::string& label, Plan plan);
 
   /// `progress` hears a few words before each turn. Throws Error(interrupted) soon after a stop.
@@ -56,14 +57,12 @@ class Bench {
                                const std::function<void(const std::string&)>& progress);
 
  private:
-  struct Set;
   struct Contender {
     std::string label;
     Plan plan;
     double rough = 0;  // seconds of a launch
   };
 
-  void launch(const Plan& plan);
   double timed(const Plan& plan, int launches);
   void burst_turn(const Contender& contender, const BenchOptions& options, BenchTiming& timing);
   void sustained_turn(const Contender& contender, const BenchOptions& options, BenchTiming& timing);
@@ -71,13 +70,11 @@ class Bench {
   double host_seconds(const Contender& contender);
 
   std::shared_ptr<runtime::Device> device_;
-  Problem problem_;
   const runtime::Nvml* nvml_;
   runtime::Stream stream_;
   std::vector<std::unique_ptr<runtime::Event>> events_;
-  std::vector<std::unique_ptr<Set>> sets_;
+  std::unique_ptr<BenchTensors> tensors_;
   runtime::DeviceBuffer scratch_;
-  std::size_t next_set_ = 0;
   std::vector<Contender> contenders_;
 };
 

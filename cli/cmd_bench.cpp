@@ -178,10 +178,6 @@ ExitCode run(const Flags& flags, Output& output) {
   check(flags);
   const std::vector<Problem> problems = flags.problems.problems(output);
   const BenchOptions options = bench_options(flags);
-  for (const Problem& problem : problems) {
-    if (problem.op != Op::forward && !flags.peers)
-      fail(ErrorCode::unsupported, "op: backward (allowed without --peers: forward)");
-  }
   for (const std::string& config : flags.configs)
     for (const Problem& problem : problems)
       if (config != kWinner && config != kDefaultConfig) checked_config(flags.problems.arch(), problem, config);
@@ -201,9 +197,15 @@ ExitCode run(const Flags& flags, Output& output) {
   Report report(flags.csv);
   const Arch arch = runtime::arch_of(device->properties());
   for (const Problem& problem : problems) {
-    Bench bench(device, problem, nvml.get());
+    const auto loading = [&](const std::string& what) {
+      output.progress(fmt::format("{}  loading {}", short_problem_text(problem), what), true);
+    };
+    Bench bench(device, problem, nvml.get(), [&](const Problem& behind) {
+      loading(fmt::format("the {} pass", to_string(behind.op)));
+      return runtime.plan(behind);
+    });
     const auto add = [&](const std::string& label, const std::string& config) {
-      output.progress(fmt::format("{}  loading {}", short_problem_text(problem), label), true);
+      loading(label);
       PlanOptions plan;
       plan.config = config;
       bench.add(label, runtime.plan(problem, plan));

@@ -80,6 +80,11 @@ const std::vector<BadInput>& bad_inputs() {
       {{"bench", "--device", "first"}, 2, {"device: 'first'", "the ordinal of a GPU"}},
       {{"bench", "--turns", "0"}, 2, {"turns: 0"}},
       {{"bench", "--config", "block_n=1"}, 2, {"block_n"}},
+      {{"bench", "--op", "sideways"}, 3, {"op: 'sideways'", "forward, backward"}},
+      {{"bench", "--op", "backward", "--turns", "0"}, 2, {"turns: 0"}},
+      {{"bench", "--op", "backward", "--config", "block_n=64"}, 2, {"config", "op = forward", "backward"}},
+      {{"bench", "--op", "backward", "--config", "family=sm90_backward,block_m=17"}, 2, {"block_m: 17"}},
+      {{"bench", "--deterministic"}, 2, {"deterministic: 1", "op = forward"}},
       {{"doctor", "--for", "dinner"}, 2, {"for: 'dinner'", "compile, emulate, launch, tune"}},
       {{"cache", "prune"}, 2, {"--keep"}},
       {{"cache", "prune", "--keep", "plenty"}, 2, {"keep: 'plenty'"}},
@@ -159,6 +164,9 @@ TEST_CASE("without a GPU: what needs one exits with 3 and says what does not") {
     CHECK(finished.json()["error"]["code"] == "no_device");
   }
   CHECK(run_cli({"tune"}, environment).err.find("--no-gpu") != std::string::npos);
+  const Finished backward = run_cli({"bench", "--op", "backward"}, environment);
+  CHECK(backward.status == 3);
+  CHECK(backward.err == run_cli({"bench"}, environment).err);
 }
 
 TEST_CASE("without NVRTC: what compiles exits with 3, the rest goes on") {

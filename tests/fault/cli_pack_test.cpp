@@ -68,7 +68,8 @@ TEST_CASE("a pack that is cut short at any place is refused with 4") {
                                                       {"pack", "ls", pack},
                                                       {"inspect", pack},
                                                       {"verify", "--pack", pack},
-                                                      {"bench", "--pack", pack, "--allow-unsigned"}}) {
+                                                      {"bench", "--pack", pack, "--allow-unsigned"},
+                                                      {"bench", "--op", "backward", "--pack", pack}}) {
       CAPTURE(arguments[0]);
       const Finished finished = run_cli(arguments, {"CUDA_VISIBLE_DEVICES=-1"});
       CHECK(finished.status == 4);

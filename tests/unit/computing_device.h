@@ -87,7 +87,7 @@ class ComputingDevice : public FakeDevice {
   void synchronize(runtime::Stream) override { check(); }
   void synchronize() override { check(); }
 
- private:
+ protected:
   void check() const {
     if (lost_) fail(ErrorCode::driver, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
     if (broken_) fail(ErrorCode::driver, "cuStreamSynchronize: CUDA_ERROR_ECC_UNCORRECTABLE");
