@@ -85,16 +85,18 @@ std::int64_t size_of(const std::string& path) {
 
 FolderLock::FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout) {
   const std::string path = directory + "/cache.lock";
-  file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file_ < 0 && mode == Mode::shared) {
+  if (mode == Mode::exclusive) {
+    file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file_ < 0) raise_errno(errno, "cannot make " + path);
+  } else {
     file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file_ < 0) return;
   }
-  if (file_ < 0) raise_errno(errno, "cannot make " + path);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (flock(file_, (mode == Mode::shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return;  // no locks on this file system
     if (std::chrono::steady_clock::now() >= deadline) {
+      if (mode == Mode::shared) return;
       close(file_);
       throw Fault(FaultKind::busy, path + " is held by another process");
     }
@@ -103,7 +105,9 @@ FolderLock::FolderLock(const std::string& directory, Mode mode, std::chrono::mil
 }
 
 FolderLock::~FolderLock() {
-  if (file_ >= 0) close(file_);
+  if (file_ < 0) return;
+  flock(file_, LOCK_UN);  // a child of fork() may hold the file open longer
+  close(file_);
 }
 
 }  // namespace attune::cache

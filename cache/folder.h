@@ -33,8 +33,9 @@ class FolderLock {
  public:
   enum class Mode { shared, exclusive };
 
-  /// Throws Fault if it takes longer than `timeout`. Nothing is held where the file system has no locks, nor (shared)
-  /// where the lock's file cannot be made: nobody sets a file aside in a folder that cannot be written.
+  /// Exclusive: throws Fault if it takes longer than `timeout`. Shared: nothing is written, and nothing is held where
+  /// there is no file to lock (nobody has made or set aside a database here) or it takes longer, since a good database
+  /// should be found also beside somebody who hangs. Where the file system has no locks, none is held.
   FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -89,6 +89,8 @@ struct Config {
   int block_m() const { return 64 * consumers; }
   /// Q's buffer is given back after the tile's last product with it, not at the tile's end.
   bool releases_q_early() const { return q == QSource::shared && o != OBuffer::over_q && grid != Grid::plain; }
+  /// Q goes to registers and leaves its buffer to the next tile's.
+  bool moves_q() const { return q == QSource::registers && o != OBuffer::over_q; }
   bool operator==(const Config&) const = default;
 };
 

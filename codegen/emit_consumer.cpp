@@ -88,11 +88,6 @@ class ConsumerPrinter {
       out_.line("  ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +");
       out_.line("                  swizzled(64, matrix_row, 2 * step + (lane >> 4)),");
       out_.line("              q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);");
-      if (c_.o != OBuffer::over_q) {
-        out_.line("__syncwarp();");
-        out_.line("const uint32_t zero = zero_after(q);");
-        out_.line("if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp");
-      }
     }
   }
   void next_q_buffer() {
@@ -242,7 +237,13 @@ class ConsumerPrinter {
         return;
       case Kind::release_k: release("k", "K"); return;
       case Kind::release_v: release("v", "V"); return;
-      case Kind::release_q:  // the next Q may come during this block's softmax and the last product
+      case Kind::release_q:
+        if (c_.moves_q()) {
+          out_.line("__syncwarp();");
+          out_.line("if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp");
+          return;
+        }
+        // The next Q may come during this block's softmax and the last product
         out_.line("if (leader && {} == {}) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);",
                   line.first ? "tile.blocks" : "n", line.first ? 1 : 0);
         return;

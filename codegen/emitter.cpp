@@ -126,7 +126,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   const LaunchShape shape = launch_shape(spec);
   const RegisterSplit registers = register_split(c);
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
-  const bool q_by_warp = c.q == QSource::registers && c.o != OBuffer::over_q;
+  const bool q_by_warp = c.moves_q();
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
   out.open(
       fmt::format("{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"

@@ -86,6 +86,14 @@ class Lowering {
     in_flight_.erase(in_flight_.begin(), at + 1);
     add(line);
     settled_ = false;
+    release_used_q();
+  }
+
+  // A warp barrier while products are under way would serialise them (C7520).
+  void release_used_q() {
+    if (!holds_q_ || !in_flight_.empty()) return;
+    add({.kind = Kind::release_q, .first = true});
+    holds_q_ = false;
   }
 
   void wait(const Action& action) {
@@ -110,6 +118,9 @@ class Lowering {
     if (buffer == Buffer::k && kind_.current) {
       add({.kind = Kind::release_k});
       if (spec_.config.releases_q_early()) add({.kind = Kind::release_q, .first = kind_.first});
+      // The product has used what ldmatrix delivered. An arrive right behind the ldmatrix can overtake it.
+      holds_q_ = kind_.first && spec_.config.moves_q();
+      release_used_q();
     }
     if (buffer == Buffer::v && kind_.previous && !v_released_) {
       release_v();
@@ -140,7 +151,7 @@ class Lowering {
   const SegmentKind& kind_;
   std::vector<Line> lines_;
   std::vector<Product> in_flight_;
-  bool settled_ = false, v_released_ = false, finished_ = false;
+  bool settled_ = false, v_released_ = false, finished_ = false, holds_q_ = false;
 };
 
 // Where the new tile's softmax comes before the old tile's output, the old row state is set aside first.

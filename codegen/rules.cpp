@@ -39,7 +39,7 @@ Reason buffers(const Arch&, const KernelSpec& s) {
     return "boundary: one tile a block has no next tile to overlap with (grid = plain)";
   if (c.o == OBuffer::over_q && l.o_bytes > l.q_bytes)
     return fmt::format("o: {} bytes do not fit over Q's {} bytes (allowed: own)", l.o_bytes, l.q_bytes);
-  const bool q_is_free_early = c.q_buffers == 2 || (c.q == QSource::registers && c.o != OBuffer::over_q);
+  const bool q_is_free_early = c.q_buffers == 2 || c.moves_q();
   if (c.q_ahead && !q_is_free_early) return "q_ahead: needs q_buffers = 2, or q = registers with o = own or direct";
   if (c.q_ahead && c.grid == Grid::plain) return "q_ahead: one tile a block has no next tile (grid = plain)";
   if (c.o_pieces > 1 && c.o != OBuffer::own) return "o_pieces: needs o = own";

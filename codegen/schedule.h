@@ -63,7 +63,7 @@ struct Line {
     issue_pv,   ///< width = rows of V
     wait,       ///< wgmma.wait_group `pending`; `s`, `o` say which accumulators are complete now
     release_k,
-    release_q,  ///< after the tile's last QK
+    release_q,  ///< after the tile's last QK; where Q is in registers, after the first one
     release_v,
     softmax,   ///< part, width, first, masked
     mask,      ///< -inf above the diagonal or beyond seqlen_k

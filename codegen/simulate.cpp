@@ -147,8 +147,6 @@ class Simulation {
       const int most = c_.diagonal == Diagonal::skipped ? (rows_below + c_.block_n - 1) / c_.block_n : 0;
       at.skipped = std::min(most, blocks - 1);
       at.n = blocks - 1 - at.skipped;
-      if (c_.q == QSource::registers && c_.o != OBuffer::over_q)
-        a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
     };
     const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
     const auto play = [&](const std::vector<Line>& lines) { unroll(a, at, lines, warpgroup); };
@@ -214,7 +212,7 @@ class Simulation {
         case Line::Kind::release_k: pass(at.k); break;
         case Line::Kind::release_v: pass(at.v); break;
         case Line::Kind::release_q:
-          if (at.n == 0) a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
+          if (at.n == 0 || c_.moves_q()) a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
           break;
         case Line::Kind::skip_k:
           for (int i = 0; i < at.skipped; i++) {

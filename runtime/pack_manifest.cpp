@@ -317,8 +317,8 @@ Manifest parse_manifest(std::string_view text) {
   const Object object(document, "manifest");
   const std::int64_t schema = object.number("schema", 1, kLargestNumber);
   if (schema != kPackSchema) {
-    fail(ErrorCode::pack, "manifest: schema: {} is from a later version of attune (this one reads {})", schema,
-         kPackSchema);
+    fail(ErrorCode::pack, "manifest: schema: {} is from {} version of attune (this one reads {}): export the pack anew",
+         schema, schema > kPackSchema ? "a later" : "an earlier", kPackSchema);
   }
   Manifest manifest;
   manifest.producer = object.text("producer");

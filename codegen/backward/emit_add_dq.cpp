@@ -6,6 +6,7 @@ namespace attune::codegen::backward {
 void emit_take_item(Writer& out, bool keep) {
   out.line("mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);");
   out.line("const KeyBlock block = load_key_block(shared + kItems + 32 * slot);");
+  out.line("if (block.steps == 0) break;");
   if (!keep) {
     out.line("__syncwarp();");
     out.line("if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);");
@@ -127,7 +128,6 @@ class AddPrinter {
     if (ring_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
     out_.open("while (true) {");
     emit_take_item(out_);
-    out_.line("if (block.steps == 0) break;");
     out_.line("add_dq_tiles(params, shared, block{});", !ring_        ? ""
                                                         : overlapped_ ? ", adder, (adder + done) & 1"
                                                                       : ", adder, adder");

@@ -47,7 +47,6 @@ class ConsumerPrinter {
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
       emit_take_item(out_, overlapped());
-      out_.line("if (block.steps == 0) break;");
     }
     block_state();
     out_.line("// -- one query tile");
@@ -194,6 +193,9 @@ class ConsumerPrinter {
     }
     if (!awaits_v_late()) out_.line("mbarrier_wait(shared + kVFull, {});", t_.persistent ? "phase_keys" : "0");
     if (t_.persistent) out_.line("phase_keys ^= 1;");
+    // Nothing is under way, which ptxas has to be told: it would wait for S before the gradients leave beside it
+    // (C7517).
+    if (overlapped()) out_.line("wgmma_wait_group<0>();");
     if (!t_.v_in_registers) return;
     out_.line("uint32_t v[4 * kVSteps];");
     out_.line("load_rows<kVSteps>(v, shared + kSharedV{}, kBlockN * 128, warp, lane);", own_rows());
@@ -491,7 +493,7 @@ class ConsumerPrinter {
   void store_gradients() {
     const bool last = segment_ == Segment::drain;
     out_.open(last ? "{" : "if (step == 0 && done > 0) {");
-    out_.line("const KeyBlock block = load_key_block(shared + kItems + 32 * slot);");
+    out_.line("const KeyBlock block = load_key_block(shared + kItems + 32 * {});", last ? "(slot ^ 1)" : "slot");
     write("dv", dv_, "1.f");
     write("dk", dk_, "params.scale");
     if (!last) arrive("shared + kItemEmpty + 8 * slot");

@@ -32,8 +32,8 @@ void open_main(Writer& out, const LaunchShape& shape, bool dq = false);
 /// What a thread block of keys does where there are no queries.
 void emit_no_queries(Writer& out, const std::string& block_at);
 
-/// A warp of a persistent kernel takes the next `block` of keys from the producer, without steps at the end. With
-/// `keep` its slot is given back later.
+/// In a loop: a warp of a persistent kernel takes the next `block` of keys from the producer, or leaves the loop when
+/// there is none. With `keep` its slot is given back later.
 void emit_take_item(Writer& out, bool keep = false);
 
 /// Whether both warpgroups run the same code, at other addresses.

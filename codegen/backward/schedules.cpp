@@ -33,11 +33,14 @@ Schedule lagging(const Tunables& t) {
   const bool overlapped = t.boundary == Boundary::overlapped;
   Schedule s{.name = "lagging", .step = {}};
   s.await(Buffer::q).issue(Product::s);
-  if (overlapped) s.store_gradients();  // while V comes
+  if (overlapped) {
+    if (t.late_fences) s.publish_dq(-2);  // its fence must not wait for the stores of dK and dV
+    s.store_gradients();                  // while V comes
+  }
   s.await(Buffer::d_o);
   if (overlapped && !t.v_in_registers) s.await(Buffer::v);
   s.issue(Product::dp);
-  if (t.late_fences) s.publish_dq(-2);
+  if (t.late_fences && !overlapped) s.publish_dq(-2);
   if (t.prefetch) s.load(Buffer::q);
   s.wait(Product::s);
   if (t.persistent) s.reclaim();  // the warpgroups meet there, so neither may have the turn

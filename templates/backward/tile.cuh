@@ -31,10 +31,11 @@ ATTUNE_DEVICE void store_key_block(uint32_t address, const KeyBlock& block) {
   st_shared_v4(address, block.steps, block.n, block.head, block.batch);
   st_shared(address + 16, block.first_m);
 }
+// Who gives the slot back looks at the steps first: by then all loads have been done, and no arrive overtakes them.
 ATTUNE_DEVICE KeyBlock load_key_block(uint32_t address) {
   KeyBlock block;
-  ld_shared_v4(address, block.steps, block.n, block.head, block.batch);
   block.first_m = ld_shared(address + 16);
+  ld_shared_v4(address, block.steps, block.n, block.head, block.batch);
   return block;
 }
 

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,dkv=direct,boundary=overlapped,persistent=1,finish=launch,registers=224
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,dkv=direct,boundary=overlapped,persistent=1,finish=launch,registers=224
 
-#line 797 "kernel.cu"
+#line 798 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -235,11 +235,11 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared) 
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     add_dq_tiles(params, shared, block);
   }
   if ((threadIdx.x & 31) == 0) bulk_wait_group();
@@ -284,14 +284,15 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     const int key = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2);  // this thread's first row
     int accumulate = 0;  // 0: the next product starts a new dK or dV
     const int stage_k = slot ^ 1;  // two blocks, two buffers
     mbarrier_wait(shared + kKFull + 8 * stage_k, phase_slot ^ stage_k);
     phase_keys ^= 1;
+    wgmma_wait_group<0>();
     // -- one query tile
     #pragma unroll 1
     for (int step = 0; step < block.steps; step++) {
@@ -303,6 +304,10 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
       mbarrier_wait(shared + kQFull + 8 * stage_q, phase_q);
       wgmma_fence();
       issue_scores<kQkSteps>(s, k_rows + ((stage_k * kKBytes) >> 4), q_rows + ((stage_q * kQBytes) >> 4));
+      if (done >= 2) {
+        fence_proxy_async();
+        barrier_arrive(2 + warpgroup, 160);
+      }
       if (step == 0 && done > 0) {
         const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
         pin(dv);
@@ -318,10 +323,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
       if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);
       wgmma_fence();
       issue_scores<kVSteps>(dp, v_rows, do_rows + ((stage_q * kDoBytes) >> 4));
-      if (done >= 2) {
-        fence_proxy_async();
-        barrier_arrive(2 + warpgroup, 160);
-      }
       wgmma_wait_group<1>();
       pin(s);
       barrier_sync(turn, 256);
@@ -384,18 +385,18 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     float dq[32];
     const int stage_before = stage_ds == 0 ? kDsStages - 1 : stage_ds - 1;
     const int phase_before = stage_ds == 0 ? phase_ds : phase_ds ^ 1;
+    if (done >= 2) {
+      fence_proxy_async();
+      barrier_arrive(2 + warpgroup, 160);
+    }
     {
-      const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+      const KeyBlock block = load_key_block(shared + kItems + 32 * (slot ^ 1));
       pin(dv);
       write_gradient<Bf16, 128>(dv, params.d_v + block.batch * params.dv_batch + block.head * params.dv_head, params.dv_row,
           block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2), params.seqlen_k, lane, 1.f);
       pin(dk);
       write_gradient<Bf16, 128>(dk, params.d_k + block.batch * params.dk_batch + block.head * params.dk_head, params.dk_row,
           block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2), params.seqlen_k, lane, params.scale);
-    }
-    if (done >= 2) {
-      fence_proxy_async();
-      barrier_arrive(2 + warpgroup, 160);
     }
     mbarrier_wait(shared + kDsFull + 8 * stage_before, phase_before);
     wgmma_fence();

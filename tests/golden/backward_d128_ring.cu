@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
 
-#line 881 "kernel.cu"
+#line 882 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -245,11 +245,11 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared, 
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     add_dq_tiles(params, shared, block, adder, adder);
   }
 }
@@ -293,11 +293,11 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     // Distance of this thread's first key from the last one that its first query of tile 0 sees.
     const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
     QueryTile tile = first_query_tile(block, params);

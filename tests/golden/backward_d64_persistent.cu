@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=launch,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,dkv=staged,boundary=drained,persistent=1,finish=launch,registers=232
 
-#line 797 "kernel.cu"
+#line 798 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -288,11 +288,11 @@ ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared) 
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     add_dq_tiles(params, shared, block);
   }
   if ((threadIdx.x & 31) == 0) bulk_wait_group();
@@ -335,11 +335,11 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   while (true) {
     mbarrier_wait(shared + kItemFull + 8 * slot, phase_slot);
     const KeyBlock block = load_key_block(shared + kItems + 32 * slot);
+    if (block.steps == 0) break;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) mbarrier_arrive(shared + kItemEmpty + 8 * slot);
     slot ^= 1;
     if (slot == 0) phase_slot ^= 1;
-    if (block.steps == 0) break;
     const int key = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2);  // this thread's first row
     int accumulate = 0;  // 0: the next product starts a new dK or dV
     mbarrier_wait(shared + kKFull, phase_keys);

@@ -214,9 +214,6 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
     ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                     swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                 q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-  __syncwarp();
-  const uint32_t zero = zero_after(q);
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
   // -- first block of the first tile
   mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);
   pin(s);
@@ -229,6 +226,8 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
     stage_k = 0;
     phase_k ^= 1;
   }
+  __syncwarp();
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
   {
     const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
     const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -340,9 +339,6 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
       ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                       swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                   q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-    __syncwarp();
-    const uint32_t zero = zero_after(q);
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
     mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);
     barrier_sync(turn, 256);
     pin(s);
@@ -381,6 +377,8 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
       stage_k = 0;
       phase_k ^= 1;
     }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
     {
       const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
       const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -420,9 +418,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                     swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                 q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-  __syncwarp();
-  const uint32_t zero = zero_after(q);
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
   // -- first block of the first tile
   mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);
   pin(s);
@@ -435,6 +430,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     stage_k = 0;
     phase_k ^= 1;
   }
+  __syncwarp();
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
   {
     const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
     const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -516,9 +513,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                       swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                   q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-    __syncwarp();
-    const uint32_t zero = zero_after(q);
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
     mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);
     barrier_sync(turn, 256);
     pin(s);
@@ -557,6 +551,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       stage_k = 0;
       phase_k ^= 1;
     }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
     {
       const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
       const int limit = first_row - params.seqlen_q + params.seqlen_k - column;

@@ -166,9 +166,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                     swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                 q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-  __syncwarp();
-  const uint32_t zero = zero_after(q);
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
   // -- first block of the first tile
   mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);
   pin(s);
@@ -181,6 +178,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     stage_k = 0;
     phase_k ^= 1;
   }
+  __syncwarp();
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
   bool served = false;
   if (zero_serves) served = zero_serves = first_block_by_zero<Bf16, 128, true>(s, p, row, scale_log2);
   if (__builtin_expect(!served, 0)) first_block_by_max<Bf16, 128>(s, p, row, scale_log2);
@@ -258,9 +257,6 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                       swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                   q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
-    __syncwarp();
-    const uint32_t zero = zero_after(q);
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q + zero);  // one arrival a warp
     mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);
     barrier_sync(turn, 256);
     pin(s);
@@ -299,6 +295,8 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       stage_k = 0;
       phase_k ^= 1;
     }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
     bool served = false;
     if (zero_serves) served = zero_serves = first_block_by_zero<Bf16, 128, true>(s, p, row, scale_log2);
     if (__builtin_expect(!served, 0)) first_block_by_max<Bf16, 128>(s, p, row, scale_log2);

@@ -192,9 +192,9 @@ inline const std::vector<AttentionFault>& attention_faults() {
        {race, "no barrier or mbarrier orders them", "cp.async.bulk.tensor"}},
       {"no __syncwarp before the warp's arrival",
        "short",
-       "__syncwarp();\n  const uint32_t zero = zero_after(q);\n  if (lane == 0) mbarrier_arrive(shared + kQEmpty",
+       "__syncwarp();\n  if (lane == 0) mbarrier_arrive(shared + kQEmpty",
        1,
-       "const uint32_t zero = zero_after(q);\n  if (lane == 0) mbarrier_arrive(shared + kQEmpty",
+       "if (lane == 0) mbarrier_arrive(shared + kQEmpty",
        {race, "no barrier or mbarrier orders them", "cp.async.bulk.tensor"}},
 
       // -- wgmma ------------------------------------------------------------------------------------------
