@@ -26,7 +26,8 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
             fmt::format("dq {} dkv {} k_stages {}", number(t.dq), number(t.dkv), t.k_stages),
             fmt::format("skip {} lag {}", t.skip, t.lag),
             fmt::format("boundary {} block_m {}", number(t.boundary), t.block_m),
-            fmt::format("persistent {} finish {}", t.persistent, number(t.finish))};
+            fmt::format("persistent {} finish {}", t.persistent, number(t.finish)),
+            fmt::format("sums {} finish {}", number(t.sums), number(t.finish))};
   }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),
           fmt::format("consumers {}", c.consumers),

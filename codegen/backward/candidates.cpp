@@ -93,7 +93,10 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
             for (const Boundaries& boundaries : kBoundaries)
-              for (bool skip : {false, true}) {
+              for (const auto& [skip, sums] : {std::pair{false, Sums::zeroed},
+                                               {true, Sums::zeroed},
+                                               {false, Sums::stored},
+                                               {true, Sums::stored}}) {
                 const Tunables t{.block_m = block_m,
                                  .split = split,
                                  .k_stages = boundaries.k_stages,
@@ -105,6 +108,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                                  .v_in_registers = v_in_registers,
                                  .skip = skip,
                                  .dq = grid.dq,
+                                 .sums = sums,
                                  .dkv = boundaries.dkv,
                                  .boundary = boundaries.boundary,
                                  .persistent = grid.persistent,

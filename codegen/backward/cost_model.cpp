@@ -100,6 +100,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   e.hbm = (q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
           arch.hbm_bytes_per_second;
   e.launch = (passes || t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
+  const double passes_over_sums = t.sums == Sums::stored ? 1 : 2;  // zeros before, sums after
   if (t.finish == Finish::ring) {
     // What L2 cannot hold of a ring, beside the tensors, comes and goes.
     const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
@@ -107,9 +108,9 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
     const double ring = pairs > 0 ? q_heads * sums * grid.slots / pairs : 0;
     const double outside = std::clamp(2 * ring / static_cast<double>(arch.l2_bytes) - 1, 0.0, 1.0);
     e.hbm += outside * 2 * q_heads * sums / arch.hbm_bytes_per_second;
-    e.l2 += 2 * q_heads * sums / arch.sms / kL2 / clock;
-  } else {  // zeros before, sums after; none in two passes
-    e.hbm += 2 * q_heads * sums / arch.hbm_bytes_per_second;
+    e.l2 += passes_over_sums * q_heads * sums / arch.sms / kL2 / clock;
+  } else {  // none in two passes
+    e.hbm += passes_over_sums * q_heads * sums / arch.hbm_bytes_per_second;
   }
   const double elementwise = std::max(e.exponential, scores * steps * m * n * kInstructions / kIssue / clock);
   const std::array<std::pair<double, const char*>, 4> limits{

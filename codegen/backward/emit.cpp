@@ -29,14 +29,14 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
   const bool passes = t.dq == DqPath::pass;
   const char* const order = passes ? "" : t.lag ? ", dQ one step late" : ", one barrier a step";
-  out.line("// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} {} stages{}{}{}, dQ {}{}",
-           problem_words(spec), t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages,
-           passes ? "P" : "dS", order, t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "",
-           way_of(t.dq),
-           fmt::format("{}{}{}{}{}", takes_turns(spec) ? " in order" : "", t.skip ? ", unseen tiles skipped" : "",
-                       t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
-                       t.persistent ? ", persistent" : "",
-                       t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
+  out.line(
+      "// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} {} stages{}{}{}, dQ {}{}", problem_words(spec),
+      t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages, passes ? "P" : "dS", order,
+      t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "", way_of(t.dq),
+      fmt::format(
+          "{}{}{}{}{}{}", takes_turns(spec) ? " in order" : "", t.sums == Sums::stored ? ", the first one stored" : "",
+          t.skip ? ", unseen tiles skipped" : "", t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
+          t.persistent ? ", persistent" : "", t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -76,7 +76,7 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
     out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
     if (t.finish == Finish::ring) out.line("constexpr uint32_t kSumsFull = kItemEmpty + 16;");
   }
-  if (t.persistent || takes_turns(spec))
+  if (t.persistent || waits_for_blocks(spec))
     out.line("constexpr uint32_t kItems = {};  // {} from the producer", l.items_at,
              t.persistent ? "two blocks of keys" : "a block of keys");
   out.line("");
@@ -115,13 +115,13 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.open("if (threadIdx.x == 0) {");
   emit_barriers(out, t);
   out.line("fence_mbarrier_init();");
-  if (takes_turns(spec) && !t.persistent)
+  if (waits_for_blocks(spec) && !t.persistent)
     out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
   out.close();
   out.line("__syncthreads();");
   if (!t.persistent)
     out.line("const KeyBlock block = {}({}, params);", block_at,
-             takes_turns(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
+             waits_for_blocks(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
   const char* const block = t.persistent ? "" : ", block";
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", t.producer_registers());
@@ -131,9 +131,9 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
     out.line("if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);");
     out.line("if (warp == 2)");
     out.line(
-        "  finish_tiles<{}, {}, kBlockM, kBlockN, {}>(&map_dq, params, shared + kSharedSums, shared + kSharedRows, "
+        "  finish_tiles<{}, {}, kBlockM, kBlockN, {}, {}>(&map_dq, params, shared + kSharedSums, shared + kSharedRows, "
         "shared + kSumsFull);",
-        element_name(spec.dtype), spec.head_dim, spec.causal);
+        element_name(spec.dtype), spec.head_dim, spec.causal, t.sums == Sums::stored);
   } else if (t.dq == DqPath::bulk) {
     out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
   }
@@ -198,7 +198,7 @@ EmittedKernel emit(const KernelSpec& spec) {
   std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
-  const bool turns = takes_turns(spec), ticket = turns || spec.config.backward.persistent;
+  const bool turns = waits_for_blocks(spec), ticket = turns || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   if (turns) parts.push_back("ptx/turn.cuh");
   if (passes)
@@ -210,8 +210,9 @@ EmittedKernel emit(const KernelSpec& spec) {
   emit_plan(out, spec);
   backward::emit_products(out, spec);
   emit_side(out, kernel.shape.before.front(),
-            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kDqFloats, {}, {}, {}>(params);", element_name(spec.dtype),
-                        spec.head_dim, spec.head_dim_v, turns || ring, ticket, ring));
+            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}>(params);",
+                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, turns || ring, ticket,
+                        ring, spec.config.backward.sums == Sums::stored));
   if (passes) {
     emit_passes(out, spec, kernel.shape);
   } else {

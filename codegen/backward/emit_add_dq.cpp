@@ -1,4 +1,6 @@
 // How dQ's parts, which the consumers stage, get to their sums.
+#include <algorithm>
+
 #include "codegen/backward/emit_parts.h"
 
 namespace attune::codegen::backward {
@@ -25,7 +27,8 @@ class AddPrinter {
         layout_(backward::layout_of(spec)),
         persistent_(spec.config.backward.persistent),
         ring_(spec.config.backward.finish == Finish::ring),
-        overlapped_(spec.config.backward.boundary == Boundary::overlapped) {}
+        overlapped_(spec.config.backward.boundary == Boundary::overlapped),
+        stored_(spec.config.backward.sums == Sums::stored) {}
 
   void print() {
     tiles();
@@ -53,21 +56,59 @@ class AddPrinter {
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
       out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
+    if (counts_first()) out_.line("int stored = tile.index;  // the tile of the step before");
     out_.line("#pragma unroll 1");
     out_.open(ring_ ? "for (int step = first; step < block.steps; step += 2) {"
                     : "for (int step = 0; step < block.steps; step++) {");
-    if (spec_.deterministic) await_turn();
-    if (ring_) out_.line("__syncwarp();");
+    if (spec_.deterministic)
+      await_turn();
+    else if (stored_)
+      await_first();
+    if (ring_ || stored_) out_.line("__syncwarp();");
     add();
     if (!ring_ && spec_.deterministic) count();
     give_back();
     if (ring_) count();
+    if (counts_first()) count_first();
     out_.line("advance(tile, block, params);");
     if (ring_) out_.line("advance(tile, block, params);");
     out_.close();
+    if (counts_first()) {
+      out_.open("if (lane == 0 && block.n == 0) {");
+      out_.line("bulk_wait_group();");
+      out_.line("fence_proxy_async_all();");
+      out_.line("red_release_add(params.turns + stored, 1);");
+      out_.close();
+    }
     if (!counted() && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
+  }
+
+  // The first block of keys alone counts, and only what the others wait for.
+  bool counts_first() const { return stored_ && !spec_.deterministic && !ring_; }
+
+  void await_first() {
+    out_.line("// The first block of keys stores a tile's sums. It started before this one.");
+    out_.open("if (lane == 0 && block.n > 0) {");
+    out_.open("while (ld_acquire(params.turns + tile.index) == 0) {");
+    out_.close();
+    out_.line("fence_proxy_async_all();");
+    out_.close();
+  }
+
+  // One tile late, when its store has long been complete.
+  void count_first() {
+    out_.open("if (lane == 0 && block.n == 0 && step > 0) {");
+    out_.line("bulk_wait_group<{}>();", parts());
+    out_.line("fence_proxy_async_all();");
+    out_.line("red_release_add(params.turns + stored, 1);");
+    out_.close();
+    out_.line("stored = tile.index;");
+  }
+
+  int parts() const {
+    return static_cast<int>(std::ranges::count_if(layout_.dq, [](const DqPart& part) { return part.width > 0; }));
   }
 
   void await_turn() {
@@ -87,14 +128,21 @@ class AddPrinter {
                         start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w));
       out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, ring_ ? " + 8 * adder" : "", w);
       out_.open("if (lane == 0) {");
-      out_.line(
-          "bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index{}) * kDqFloats{}, shared + kSharedDq{}, "
-          "{}, "
-          "kEvictLast);",
-          ring_ ? " - before" : "", start, start_bytes, 4 * part.floats());
+      if (stored_) {
+        out_.line("if (block.n == 0)");
+        move("  bulk_store", start, start_bytes, part);
+        out_.line("else");
+      }
+      move(stored_ ? "  bulk_reduce_add" : "bulk_reduce_add", start, start_bytes, part);
       out_.line("bulk_commit_group();");
       out_.close();
     }
+  }
+
+  void move(const char* how, const std::string& start, const std::string& start_bytes, const DqPart& part) {
+    out_.line(
+        "{}(params.dq_sums + static_cast<int64_t>(tile.index{}) * kDqFloats{}, shared + kSharedDq{}, {}, kEvictLast);",
+        how, ring_ ? " - before" : "", start, start_bytes, 4 * part.floats());
   }
 
   void count() {
@@ -110,8 +158,7 @@ class AddPrinter {
   // Where dK leaves from here, too, the consumers wait for the last part as well.
   void give_back() {
     if (!persistent_) out_.line("const bool more = step + 1 < block.steps;  // staged again");
-    int left = 0;
-    for (const DqPart& part : layout_.dq) left += part.width > 0;
+    int left = parts();
     for (int w = 0; w < kConsumers; w++) {
       if (layout_.dq[static_cast<std::size_t>(w)].width == 0) continue;
       if (ring_ || !spec_.deterministic) out_.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
@@ -144,7 +191,7 @@ class AddPrinter {
   Writer& out_;
   const KernelSpec& spec_;
   const Layout layout_;
-  const bool persistent_, ring_, overlapped_;
+  const bool persistent_, ring_, overlapped_, stored_;
 };
 
 }  // namespace

@@ -58,6 +58,10 @@ constexpr int kQueryRows = 64 * kConsumers;
 inline bool takes_turns(const KernelSpec& spec) {
   return spec.deterministic && spec.config.backward.dq != DqPath::pass;
 }
+/// Whether they wait for each other at all, so that whoever is waited for has to have started.
+inline bool waits_for_blocks(const KernelSpec& spec) {
+  return takes_turns(spec) || spec.config.backward.sums == Sums::stored;
+}
 
 LaunchShape launch_shape(const KernelSpec& spec);
 

@@ -67,8 +67,10 @@ struct BackwardWorkspace {
   std::size_t shifts_at = 0;   ///< float [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
   std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
   std::size_t dq_sums_at = 0;  ///< float [slots, heads / heads_kv, tiles_m, floats of a tile]: unscaled, as fragments
-  std::size_t turns_at = 0;    ///< unsigned [batch, heads, tiles_m]: key blocks added (deterministic or ring alone)
-  std::size_t ticket_at = 0;  ///< unsigned [2]: key blocks (deterministic or persistent), query tiles (ring) handed out
+  std::size_t turns_at =
+      0;  ///< unsigned [batch, heads, tiles_m]: key blocks added (deterministic, ring, or the first one alone)
+  std::size_t ticket_at =
+      0;  ///< unsigned [2]: key blocks (where they wait for each other, or persistent), query tiles (ring) handed out
   std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)
   std::size_t bytes = 0;
 };

@@ -43,6 +43,7 @@ Reason schedule(const Arch&, const KernelSpec& s) {
     return "v_in_registers: both warpgroups need all of V (allowed: rows)";
   if (t.skip && (!s.causal || t.split != Split::rows))
     return "skip: every tile sees keys of both warpgroups (allowed with causal = 1 and split = rows)";
+  if (t.sums == Sums::stored && t.dq != DqPath::bulk) return "sums: stored needs dq = bulk";
   if (s.deterministic && t.dq == DqPath::direct)
     return "dq: direct additions come in any order (deterministic: bulk, pass)";
   return {};

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
+constexpr std::array<const char*, 2> kSums{"zeroed", "stored"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
 constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
 constexpr std::array<const char*, 2> kBoundaries{"drained", "overlapped"};
@@ -29,6 +30,7 @@ Fields kernel_fields(const Tunables& t) {
           {"v_in_registers", flag(t.v_in_registers)},
           {"skip", flag(t.skip)},
           {"dq", name_of(kDqPaths, t.dq)},
+          {"sums", name_of(kSums, t.sums)},
           {"dkv", name_of(kDkvPaths, t.dkv)},
           {"boundary", name_of(kBoundaries, t.boundary)},
           {"persistent", flag(t.persistent)},
@@ -67,6 +69,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.skip = truth();
   else if (key == "dq")
     t.dq = value_of<DqPath>(kDqPaths, key, value);
+  else if (key == "sums")
+    t.sums = value_of<Sums>(kSums, key, value);
   else if (key == "dkv")
     t.dkv = value_of<DkvPath>(kDkvPaths, key, value);
   else if (key == "boundary")

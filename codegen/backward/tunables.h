@@ -22,6 +22,12 @@ enum class DqPath {
   pass,    ///< no sums: other thread blocks of the launch compute dQ, for which they compute S and dP again
 };
 
+/// How the sums of dQ begin.
+enum class Sums {
+  zeroed,  ///< as zeros, by the kernel before, or by the warp that finished the slot's last pair
+  stored,  ///< the first block of keys stores its part; the others wait until it has, tile by tile, and add
+};
+
 /// How dK and dV leave when a block of keys is done.
 enum class DkvPath {
   staged,  ///< through shared memory, by bulk tensor copies
@@ -56,6 +62,7 @@ struct Tunables {
   bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
   bool skip = false;  ///< causal: a warpgroup leaves out the products of a query tile that sees none of its keys
   DqPath dq = DqPath::bulk;
+  Sums sums = Sums::zeroed;
   DkvPath dkv = DkvPath::staged;
   Boundary boundary = Boundary::drained;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out

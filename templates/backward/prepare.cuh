@@ -1,4 +1,4 @@
-// needs: types.cuh element.cuh ptx/global.cuh backward/params.cuh
+// needs: types.cuh element.cuh ptx/global.cuh backward/params.cuh backward/tile.cuh
 // Before the main kernel: what it needs of each query row, counters and sums of dQ that start from zero. A block a
 // query tile.
 
@@ -18,7 +18,7 @@ ATTUNE_DEVICE float dot_of_pairs(uint32_t a, uint32_t b) {
               low);
 }
 
-// Without keys nothing is added to a ring of sums, and nobody finishes them: dQ of a tile is zero.
+// dQ of a tile whose sums in a ring nobody finishes, since nothing is added to them.
 template <int kHeadDim, int kBlockM>
 ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int64_t batch, int64_t head, int m) {
   for (int i = threadIdx.x; i < kBlockM * (kHeadDim / 8); i += kPrepareThreads) {
@@ -30,8 +30,9 @@ ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int64_t batch, int64_t 
 }
 
 // A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so that their P is 0.
-template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kDqFloats, bool kCounted, bool kTicket,
-          bool kRing>
+// kStored: the first block of keys that sees a tile stores its sums.
+template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
+          bool kCounted, bool kTicket, bool kRing, bool kStored>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   constexpr float kLog2E = 1.44269504088896f;
   constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
@@ -53,11 +54,12 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
                                                   row * params.do_row + 8 * lane);
     }
   }
-  if (!kRing || tile < params.slots * params.tiles_of_pair) {
+  const bool unseen = key_blocks_of<kBlockM, kBlockN, kCausal>(m, params) == 0;
+  if (kRing ? !kStored && tile < params.slots * params.tiles_of_pair : !kStored || unseen) {
     float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
     for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
   }
-  if (kRing && params.tiles_n == 0) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
+  if (kRing && (kStored ? unseen : params.tiles_n == 0)) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
 #pragma unroll
   for (int pass = 0; pass < kPasses; pass++) {
     const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;

@@ -22,14 +22,6 @@ ATTUNE_DEVICE void wait_for_slot(int pair, const BackwardParams& params) {
   fence_proxy_async_all();
 }
 
-// Blocks of keys that add to a query tile.
-template <int kBlockM, int kBlockN, bool kCausal>
-ATTUNE_DEVICE int key_blocks_of(int m, const BackwardParams& params) {
-  if (!kCausal) return params.tiles_n;
-  const int rows_behind = max(params.seqlen_q - m * kBlockM - kBlockM, 0);
-  return (max(params.seqlen_k - rows_behind, 0) + kBlockN - 1) / kBlockN;
-}
-
 // 64 rows of up to 64 columns, by one warp: sums in fragment order (64 rows of 8 columns are 2 KB) become a chunk of
 // 128-byte rows, swizzled.
 template <typename Element>
@@ -62,7 +54,7 @@ ATTUNE_DEVICE void convert_sums(uint32_t sums, uint32_t rows, int groups, float 
 
 // A warp's work for the whole kernel. `sums` are 16 KB, `rows` 8 KB of shared memory, `full` is a barrier of one
 // arrival.
-template <typename Element, int kHeadDim, int kBlockM, int kBlockN, bool kCausal>
+template <typename Element, int kHeadDim, int kBlockM, int kBlockN, bool kCausal, bool kStored>
 ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& params, uint32_t sums, uint32_t rows,
                                 uint32_t full) {
   // A tile of 64 rows is the columns of one warpgroup behind those of the other; of 128 rows, each has 64.
@@ -93,15 +85,16 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
       mbarrier_arrive_expect_tx(full, bytes);
       bulk_load(sums, tile + floats, bytes, full);
     };
-    if (lane == 0) {
-      const auto wanted = static_cast<uint32_t>(key_blocks_of<kBlockM, kBlockN, kCausal>(m, params));
+    const auto wanted = static_cast<uint32_t>(key_blocks_of<kBlockM, kBlockN, kCausal>(m, params));
+    const int pieces = kStored && wanted == 0 ? 0 : kPieces;  // where nothing was stored, dQ is zero by now
+    if (lane == 0 && pieces > 0) {
       if (wanted == 0) wait_for_slot(pair, params);  // rows that see no key: dQ is the zeros of the slot
       while (ld_acquire(params.turns + index) != wanted) __nanosleep(100);
       fence_proxy_async_all();
       load(0);
     }
 #pragma unroll 1
-    for (int piece = 0; piece < kPieces; piece++) {
+    for (int piece = 0; piece < pieces; piece++) {
       const int chunk = piece % kChunks, upper = piece / kChunks;
       const int groups = kColumns % 64 == 0 ? 8 : min(8, kColumns / 8 - 8 * chunk);
       mbarrier_wait(full, phase);
@@ -116,6 +109,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
         bulk_tensor_store(map_dq, rows, chunk * 64, m * kBlockM + upper * 64, head, batch);
         bulk_commit_group();
       }
+      if (kStored) continue;
       float4* const zeroed = reinterpret_cast<float4*>(tile + upper * 64 * kColumns + chunk * 4096) + lane;
 #pragma unroll 8
       for (int i = 0; i < groups * 4; i++) zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);

@@ -48,6 +48,14 @@ ATTUNE_DEVICE QueryTile first_query_tile(const KeyBlock& block, const BackwardPa
   const int head = block.head * params.group;
   return {head, block.first_m, (block.batch * params.heads + head) * params.tiles_m + block.first_m};
 }
+// Blocks of keys that add to a query tile.
+template <int kBlockM, int kBlockN, bool kCausal>
+ATTUNE_DEVICE int key_blocks_of(int m, const BackwardParams& params) {
+  if (!kCausal) return params.tiles_n;
+  const int rows_behind = max(params.seqlen_q - m * kBlockM - kBlockM, 0);
+  return (max(params.seqlen_k - rows_behind, 0) + kBlockN - 1) / kBlockN;
+}
+
 ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {
   ++tile.index;
   if (++tile.m == params.tiles_m) {

@@ -17,14 +17,23 @@ ATTUNE_DEVICE void bulk_reduce_add(float* destination, uint32_t source, int byte
                : "memory");
 }
 
+ATTUNE_DEVICE void bulk_store(void* destination, uint32_t source, int bytes, uint64_t policy) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(destination),
+               "r"(source), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
 // Waits until all but the newest `kPending` groups of this thread have read their source.
 template <int kPending>
 ATTUNE_DEVICE void bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Waits until all groups of this thread have completed: what they wrote is there.
-ATTUNE_DEVICE void bulk_wait_group() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Waits until all but the newest `kPending` groups of this thread have completed: what they wrote is there.
+template <int kPending = 0>
+ATTUNE_DEVICE void bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
 
 // Asks for a 4-D box in L2.
 ATTUNE_DEVICE void bulk_tensor_prefetch(const TensorMap* map, int column, int row, int head, int batch) {

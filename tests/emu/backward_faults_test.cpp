@@ -37,6 +37,8 @@ constexpr const char* kOverlapped =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=224,dkv=direct,k_stages=2,"
     "boundary=overlapped";
 
+constexpr const char* kStored = "family=sm90_backward,lag=1,ping_pong=1,sums=stored";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -65,6 +67,10 @@ constexpr Fault kFaults[] = {
      "        mask_unseen(s, upper - 1, upper - 9)", ""},
     {"an addition to dQ is counted before it is complete", kRing,
      "      bulk_wait_group();\n      red_release_add(params.turns", "      red_release_add(params.turns", "race"},
+    {"sums are added to before they are stored", kStored,
+     "      while (ld_acquire(params.turns + tile.index) == 0) {\n      }\n", "", "race"},
+    {"stored sums are counted before they are complete", kStored,
+     "      bulk_wait_group<2>();\n      fence_proxy_async_all();\n", "      fence_proxy_async_all();\n", "race"},
     {"V is read before it has come", kOverlapped,
      "      if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);\n", "", "race"},
     {"this block's K is given back for that of the block before", kOverlapped,

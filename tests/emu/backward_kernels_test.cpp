@@ -21,7 +21,7 @@
 namespace attune::emulator {
 namespace {
 
-constexpr std::size_t kSamples = 100;
+constexpr std::size_t kSamples = 120;
 constexpr std::uint32_t kSampleSeed = 20261201;
 const Arch kArch = parse_arch("sm_90a");
 
@@ -116,7 +116,7 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   CHECK(values["head_dim"].size() >= 14);
   for (const char* key : {"q_stages", "do_stages", "split", "dq"}) CHECK_MESSAGE(values[key].size() == 3, key);
   for (const char* key : {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch",
-                          "persistent", "dkv", "k_stages", "finish", "v_in_registers", "skip", "boundary"})
+                          "persistent", "dkv", "k_stages", "finish", "v_in_registers", "skip", "sums", "boundary"})
     CHECK_MESSAGE(values[key].size() == 2, key);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));
@@ -164,7 +164,9 @@ TEST_CASE("backward: a ring with fewer slots than pairs, in every order of threa
          "lag=1,ping_pong=1,persistent=1,finish=ring,registers=232,section=2"},
         {"head_dim=64,heads=6,batch=1,seqlen_q=150,seqlen_k=200,causal=1",
          "lag=1,ping_pong=1,late_fences=1,skip=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,finish=ring,"
-         "registers=224"}}) {
+         "registers=224"},
+        {"head_dim=64,heads=7,batch=1,seqlen_q=250,seqlen_k=130,causal=1",
+         "lag=1,ping_pong=1,late_fences=1,sums=stored,persistent=1,finish=ring,registers=224,section=2"}}) {
     const BackwardSample sample = sample_of(problem, config);
     const codegen::KernelSpec spec = codegen::specialise(kArch, sample.problem, sample.config);
     const codegen::BackwardGrid grid = codegen::backward_grid(spec, sample.config.backward, sample.problem, 2);

@@ -78,6 +78,7 @@ class BackwardSampler {
     t.prefetch = pick({false, true});
     t.skip = pick({false, true});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
+    t.sums = t.dq == DqPath::bulk ? pick({Sums::zeroed, Sums::stored}) : Sums::zeroed;
     t.dkv = pick({DkvPath::staged, DkvPath::direct});
     t.v_in_registers = pick({false, true});
     t.persistent = pick({false, true});
@@ -102,6 +103,7 @@ class BackwardSampler {
     }
     if (t.split == Split::products) {
       t.dq = DqPath::pass;
+      t.sums = Sums::zeroed;
       t.late_fences = t.prefetch = false;
       t.dkv = DkvPath::staged;
     }

@@ -73,6 +73,7 @@ TEST_CASE("backward: a rule that is broken is named") {
     CHECK(reason("head_dim=64", ("registers=224,boundary=overlapped," + std::string(missing)).c_str())
               .starts_with("boundary: overlapped needs"));
   CHECK(reason("head_dim=128", "registers=224,boundary=overlapped,persistent=1,lag=1,k_stages=2,dkv=direct") == "fits");
+  CHECK(reason("head_dim=64", "sums=stored,dq=direct").starts_with("sums: stored needs dq = bulk"));
   CHECK(reason("head_dim=64", "k_stages=2").starts_with("k_stages: 2 have a next block"));
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
   CHECK(reason("head_dim=64", "lag=1,ds_stages=1").starts_with("lag: needs ds_stages"));
@@ -160,6 +161,14 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   CHECK(workspace().bytes < 101 * w.bytes);
   p.seqlen_q = 0;
   CHECK(workspace().dq_sums_at == 0);
+  // Where the first block stores its part, the others look at its counters.
+  p.seqlen_q = 1000;
+  p.deterministic = false;
+  const KernelSpec stored = specialise(kArch, p, config("block_m=80,sums=stored")),
+                   zeroed = specialise(kArch, p, config("block_m=80"));
+  CHECK(backward_workspace(stored, p, 6).bytes == w.bytes);
+  CHECK(backward_workspace(zeroed, p, 6).bytes < w.bytes);
+  p.deterministic = true;
   // Two passes need neither sums nor turns.
   p.seqlen_q = 1000;
   const KernelSpec passes = specialise(kArch, p, config("split=products,dq=pass"));
@@ -217,6 +226,7 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
                                   "boundary=overlapped"))
             .total <
         estimate(kArch, brief, config(lagging + ",registers=224,persistent=1,k_stages=2,dkv=direct")).total);
+  CHECK(estimate(kArch, brief, config("sums=stored")).total < estimate(kArch, brief, config("")).total);
   CHECK(total("") < total("split=columns"));
   CHECK(total("") < total("split=products,dq=pass"));
   const Problem wide = parse_problem("op=backward,head_dim=256,heads=8,batch=4,seqlen_q=4096");
