@@ -56,7 +56,6 @@ class AddPrinter {
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
       out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
-    if (counts_first()) out_.line("int stored = tile.index;  // the tile of the step before");
     out_.line("#pragma unroll 1");
     out_.open(ring_ ? "for (int step = first; step < block.steps; step += 2) {"
                     : "for (int step = 0; step < block.steps; step++) {");
@@ -73,13 +72,6 @@ class AddPrinter {
     out_.line("advance(tile, block, params);");
     if (ring_) out_.line("advance(tile, block, params);");
     out_.close();
-    if (counts_first()) {
-      out_.open("if (lane == 0 && block.n == 0) {");
-      out_.line("bulk_wait_group();");
-      out_.line("fence_proxy_async_all();");
-      out_.line("red_release_add(params.turns + stored, 1);");
-      out_.close();
-    }
     if (!counted() && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
@@ -97,14 +89,13 @@ class AddPrinter {
     out_.close();
   }
 
-  // One tile late, when its store has long been complete.
+  // At once, although the warp waits for it: a block that began together with the first one is held up as little.
   void count_first() {
-    out_.open("if (lane == 0 && block.n == 0 && step > 0) {");
-    out_.line("bulk_wait_group<{}>();", parts());
+    out_.open("if (lane == 0 && block.n == 0) {");
+    out_.line("bulk_wait_group();");
     out_.line("fence_proxy_async_all();");
-    out_.line("red_release_add(params.turns + stored, 1);");
+    out_.line("red_release_add(params.turns + tile.index, 1);");
     out_.close();
-    out_.line("stored = tile.index;");
   }
 
   int parts() const {

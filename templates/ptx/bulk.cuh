@@ -29,11 +29,8 @@ ATTUNE_DEVICE void bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Waits until all but the newest `kPending` groups of this thread have completed: what they wrote is there.
-template <int kPending = 0>
-ATTUNE_DEVICE void bulk_wait_group() {
-  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
-}
+// Waits until all groups of this thread have completed: what they wrote is there.
+ATTUNE_DEVICE void bulk_wait_group() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Asks for a 4-D box in L2.
 ATTUNE_DEVICE void bulk_tensor_prefetch(const TensorMap* map, int column, int row, int head, int batch) {

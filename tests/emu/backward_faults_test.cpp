@@ -70,7 +70,7 @@ constexpr Fault kFaults[] = {
     {"sums are added to before they are stored", kStored,
      "      while (ld_acquire(params.turns + tile.index) == 0) {\n      }\n", "", "race"},
     {"stored sums are counted before they are complete", kStored,
-     "      bulk_wait_group<2>();\n      fence_proxy_async_all();\n", "      fence_proxy_async_all();\n", "race"},
+     "      bulk_wait_group();\n      fence_proxy_async_all();\n", "      fence_proxy_async_all();\n", "race"},
     {"V is read before it has come", kOverlapped,
      "      if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);\n", "", "race"},
     {"this block's K is given back for that of the block before", kOverlapped,
