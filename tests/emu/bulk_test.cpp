@@ -1,24 +1,13 @@
-// Bulk copies, contiguous and of tensors, and cp.async: data, completion, and what is done wrong with them.
+// Bulk copies, contiguous and of tensors: data, completion, and what is done wrong with them.
 #include <bit>
-#include <numeric>
-#include <span>
 
 #include "runtime/emulator/exec/formats.h"
-#include "runtime/emulator/exec/tensor_map.h"
-#include "tests/emu/native_kernel.h"
+#include "tests/emu/copy_scene.h"
 
 using namespace attune::emulator;
 using namespace attune::emulator::tests;
 
 namespace {
-
-constexpr std::uint32_t kBarrier = kShared;     ///< mbarrier
-constexpr std::uint32_t kBox = kShared + 1024;  ///< what is copied
-constexpr std::uint32_t kSecond = kBox + 8192;
-
-constexpr MbarrierArriveInfo kArrive{AddressSpace::shared, Semantics::release, Scope::cta, false, false, false};
-constexpr MbarrierArriveInfo kArriveExpect{AddressSpace::shared, Semantics::release, Scope::cta, false, false, true};
-constexpr MbarrierWaitInfo kTryParity{true, true, Semantics::acquire, Scope::cta};
 
 constexpr BulkInfo::Reduce kNoReduce = BulkInfo::Reduce::none;
 constexpr BulkInfo load_info(std::uint8_t rank, bool multicast = false) {
@@ -40,18 +29,6 @@ constexpr BulkInfo store_info(std::uint8_t rank, BulkInfo::Reduce reduce = kNoRe
 }
 constexpr BulkInfo kLoad = load_info(0), kLoad2d = load_info(2), kLoad2dMulticast = load_info(2, true);
 constexpr BulkInfo kStore = store_info(0), kStore2d = store_info(2);
-
-void wait(ThreadContext* c, std::uint32_t parity, std::uint32_t site) {
-  while (!att_mbarrier_wait(c, &kTryParity, kBarrier, parity, site)) loop(c, 4, site);
-}
-
-void initialise(ThreadContext* c, std::uint32_t count = 1) {
-  if (c->index == 0) {
-    att_mbarrier_init(c, kBarrier, count, 1);
-    att_fence(c, FenceKind::mbarrier_init, 1);
-  }
-  sync(c, 0, 0, 2);
-}
 
 void load_linear(ThreadContext* c, std::uint32_t destination, std::uint64_t source, std::uint32_t bytes,
                  std::uint32_t site) {
@@ -80,67 +57,6 @@ BulkOperands tensor_operands(std::uint64_t map, std::uint32_t shared, std::int32
   operands.coordinates[0] = x;
   operands.coordinates[1] = y;
   return operands;
-}
-
-Launch with_memory(unsigned block = 32) {
-  Launch launch = threads(block);
-  launch.options.dynamic_shared_bytes = 32 << 10;
-  return launch;
-}
-
-/// A machine with an input of numbered words, an output, and tensor maps of both: 64 columns of 16 rows, boxes of 32
-/// x 8.
-struct Fixture {
-  static constexpr std::uint32_t kColumns = 64, kRows = 16;
-
-  std::unique_ptr<Machine> machine = Machine::create();
-  std::span<std::uint32_t> input = words(), output = words();
-  TensorMap* input_map = map(input.data());
-  TensorMap* output_map = map(output.data());
-
-  Fixture() {
-    std::iota(input.begin(), input.end(), 1000u);
-    machine->mark_written(input.data(), input.size_bytes());
-    std::ranges::fill(output, 7u);
-    machine->mark_written(output.data(), output.size_bytes());
-  }
-
-  Report run(Entry entry, Launch launch = with_memory()) {
-    launch.parameters[0] = reinterpret_cast<std::uintptr_t>(input.data());
-    launch.parameters[1] = reinterpret_cast<std::uintptr_t>(output.data());
-    launch.parameters[2] = reinterpret_cast<std::uintptr_t>(input_map);
-    launch.parameters[3] = reinterpret_cast<std::uintptr_t>(output_map);
-    return attune::emulator::tests::run(*machine, entry, launch);
-  }
-
-  std::span<std::uint32_t> words() {
-    constexpr std::size_t kCount = kColumns * kRows;
-    return {static_cast<std::uint32_t*>(machine->allocate(kCount * 4)), kCount};
-  }
-  TensorMap* map(const std::uint32_t* base, TensorType type = TensorType::u32) {
-    TensorMapDescription d;
-    d.type = type;
-    d.rank = 2;
-    d.base = base;
-    d.dims = {kColumns, kRows};
-    d.strides = {kColumns * 4};
-    d.box = {32, 8};
-    d.swizzle = Swizzle::bytes128;
-    auto* memory = static_cast<TensorMap*>(machine->allocate(sizeof(TensorMap)));
-    *memory = encode_tensor_map(d);
-    machine->mark_written(memory, sizeof *memory);
-    return memory;
-  }
-};
-
-std::uint64_t input_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 0); }
-std::uint64_t output_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 1); }
-std::uint64_t input_map_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 2); }
-std::uint64_t output_map_of(ThreadContext* c) { return parameter<std::uint64_t>(c, 3); }
-
-Finding only(const Report& report, FindingKind kind) {
-  CHECK_MESSAGE(report.findings.size() == 1, report.text());
-  return find(report, kind);
 }
 
 // -- kernels ----------------------------------------------------------------------------------------------
@@ -552,6 +468,66 @@ TEST_CASE("bulk: a thread must not exit while its stores read shared memory") {
   CHECK(f.run([](ThreadContext* c) { att_bulk_commit(c, 1); }, with_memory(1)).clean());
 }
 
+TEST_CASE("bulk: a block must not end while loads write its shared memory") {
+  // Loads in two phases; `waits` of them are waited for.
+  static std::uint32_t waits;
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    for (std::uint32_t phase = 0; phase < 2; ++phase) {
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 64, 3);
+      load_linear(c, kBox + 64 * phase, input_of(c), 64, 4 + phase);
+      if (phase < waits) wait(c, phase, 6);
+    }
+  };
+  // A wait that passes because nothing has begun, and one for an older phase, are none for the load.
+  const Entry others = [](ThreadContext* c) {
+    initialise(c);
+    wait(c, 1, 3);
+    att_mbarrier_arrive(c, &kArrive, kBarrier, 1, 0, 4);
+    wait(c, 0, 5);
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 64, 6);
+    load_linear(c, kBox, input_of(c), 64, 7);
+  };
+  for (const std::uint64_t seed : kSeeds) {
+    CAPTURE(seed);
+    Fixture f;
+    Launch launch = with_memory(1);
+    launch.options.seed = seed;
+    waits = 2;
+    CHECK(f.run(kernel, launch).clean());
+    waits = 1;
+    const Finding finding = only(f.run(kernel, launch), FindingKind::bulk_leak);
+    CHECK(finding.at.ptx_line == 5);
+    CHECK(finding.other_at->ptx_line == 1);
+    CHECK(contains(finding.message, "block 0 of the cluster may end"));
+    CHECK(only(f.run(others, launch), FindingKind::bulk_leak).at.ptx_line == 7);
+  }
+}
+
+TEST_CASE("bulk: a multicast box must be waited for in every block that it reaches") {
+  const Entry kernel = [](ThreadContext* c) {
+    initialise(c);
+    att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 1024, 3);
+    att_cluster_arrive(c, Semantics::release, 0, 4);
+    att_cluster_wait(c, Semantics::acquire, 0, 5);
+    if (c->block->rank != 0) return;
+    BulkOperands operands = tensor_operands(input_map_of(c), kBox, 0, 0);
+    operands.mask = 0b11;
+    att_bulk_copy(c, &kLoad2dMulticast, &operands, 6);
+    wait(c, 0, 7);
+  };
+  for (const std::uint64_t seed : kSeeds) {
+    CAPTURE(seed);
+    Fixture f;
+    Launch launch = with_memory(1);
+    launch.options.seed = seed;
+    launch.options.grid.x = launch.options.cluster.x = 2;
+    const Finding finding = only(f.run(kernel, launch), FindingKind::bulk_leak);
+    CHECK(finding.at.ptx_line == 6);
+    CHECK(contains(finding.message, "block 1 of the cluster may end"));
+  }
+}
+
 TEST_CASE("bulk: unwritten sources are found, where they are used") {
   const Entry kernel = [](ThreadContext* c) {
     // Two of the box's rows lie in the tensor; the rest need not have been written.
@@ -659,93 +635,3 @@ TEST_CASE("bulk: expecting other bytes than come is a deadlock or an overflow of
 }
 
 // -- cp.async ---------------------------------------------------------------------------------------------
-
-TEST_CASE("cp.async: groups, zero fill and arrivals, whenever the copies happen") {
-  const Entry kernel = [](ThreadContext* c) {
-    initialise(c, 32);
-    const std::uint32_t at = kBox + 16 * c->index;
-    att_cp_async(c, at, input_of(c) + 16 * c->index, 16, 16, 3);
-    att_cp_async_commit(c, 4);
-    att_cp_async(c, at + 1024, input_of(c) + 16 * c->index, 16, 4, 5);
-    att_cp_async_commit(c, 6);
-    att_cp_async_wait(c, 1, 7);
-    std::uint32_t sum = load<std::uint32_t>(c, AddressSpace::shared, at + 12, 8);
-    att_cp_async_wait(c, ~0u, 9);
-    sum += load<std::uint32_t>(c, AddressSpace::shared, at + 1024, 10);
-    sum += load<std::uint32_t>(c, AddressSpace::shared, at + 1024 + 12, 11);
-    // Others' copies are known by an mbarrier that each thread's copies arrive on.
-    att_cp_async(c, at + 2048, input_of(c) + 16 * c->index, 8, 0, 12);
-    att_cp_async(c, at + 2056, input_of(c) + 16 * c->index + 8, 8, 8, 13);
-    att_mbarrier_arrive_on_copies(c, kBarrier, 1, 14);
-    wait(c, 0, 15);
-    const std::uint32_t other = kBox + 16 * (31 - c->index) + 2048;
-    sum += load<std::uint32_t>(c, AddressSpace::shared, other, 16) +
-           load<std::uint32_t>(c, AddressSpace::shared, other + 8, 17);
-    store(c, AddressSpace::global, output_of(c) + 4 * c->index, sum, 18);
-  };
-  for (std::uint64_t seed : kSeeds) {
-    Fixture f;
-    Launch launch = with_memory();
-    launch.options.seed = seed;
-    const Report report = f.run(kernel, launch);
-    CHECK_MESSAGE(report.clean(), report.text());
-    for (std::uint32_t i = 0; i < 32; ++i) {
-      REQUIRE(f.output[i] == f.input[4 * i + 3] + f.input[4 * i] + f.input[4 * (31 - i) + 2]);
-    }
-  }
-}
-
-TEST_CASE("cp.async: an arrival that counts itself") {
-  const Entry kernel = [](ThreadContext* c) {
-    initialise(c, 1);
-    att_cp_async(c, kBox, input_of(c), 16, 16, 3);
-    att_mbarrier_arrive_on_copies(c, kBarrier, 0, 4);
-    att_mbarrier_arrive(c, &kArrive, kBarrier, 1, 0, 5);
-    wait(c, 0, 6);
-    load<std::uint32_t>(c, AddressSpace::shared, kBox, 7);
-  };
-  for (std::uint64_t seed : kSeeds) {
-    Fixture f;
-    Launch launch = with_memory(1);
-    launch.options.seed = seed;
-    const Report report = f.run(kernel, launch);
-    CHECK_MESSAGE(report.clean(), report.text());
-  }
-}
-
-TEST_CASE("cp.async: reading early is a race, also of what was copied after the arrival") {
-  Fixture f;
-  Report report = f.run(
-      [](ThreadContext* c) {
-        att_cp_async(c, kBox, input_of(c), 16, 16, 1);
-        att_cp_async_commit(c, 2);
-        att_cp_async_wait(c, 1, 3);
-        load<std::uint32_t>(c, AddressSpace::shared, kBox, 4);
-      },
-      with_memory(1));
-  CHECK(only(report, FindingKind::race).other_at->ptx_line == 1);
-  report = f.run(
-      [](ThreadContext* c) {
-        initialise(c, 1);
-        att_cp_async(c, kBox, input_of(c), 16, 16, 3);
-        att_mbarrier_arrive_on_copies(c, kBarrier, 1, 4);
-        att_cp_async(c, kBox + 16, input_of(c), 16, 16, 5);
-        wait(c, 0, 6);
-        load<std::uint32_t>(c, AddressSpace::shared, kBox, 7);
-        load<std::uint32_t>(c, AddressSpace::shared, kBox + 16, 8);
-      },
-      with_memory(1));
-  CHECK(only(report, FindingKind::race).at.ptx_line == 8);
-}
-
-TEST_CASE("cp.async: operands") {
-  Fixture f;
-  const Launch one = with_memory(1);
-  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox + 8, input_of(c), 16, 16, 1); }, one),
-            FindingKind::misaligned));
-  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox, input_of(c), 8, 16, 1); }, one),
-            FindingKind::bad_operand));
-  CHECK(has(f.run([](ThreadContext* c) { att_cp_async(c, kBox, 16, 16, 16, 1); }, one), FindingKind::out_of_bounds));
-  // Nothing is read there.
-  CHECK(f.run([](ThreadContext* c) { att_cp_async(c, kBox, 16, 16, 0, 1); }, one).clean());
-}

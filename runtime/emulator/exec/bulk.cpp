@@ -26,7 +26,7 @@ class BulkLoad final : public BulkOperation {
     Agent agent;
     std::uint32_t epoch = 0;
     if (!agent_of(destination_.signal, what, &agent, &epoch)) return;
-    if (!check_destination(destination_.location, bytes_, what)) return;
+    check_mbarrier_overwrite(issue().context(), destination_.location, bytes_, issue().site());
     issue().read(source_, bytes_, agent, epoch);
     if (reduce_) {
       issue().update(destination_.location, bytes_, agent, epoch);
@@ -169,18 +169,21 @@ bool BulkOperation::agent_of(const BulkSignal& signal, const char* what, Agent* 
   }
   *agent = mbarrier_agent(mbarrier);
   *epoch = mbarrier->epoch();
+  mbarrier->copier = issue().context();
+  mbarrier->copy_site = issue().site();
+  mbarrier->copy_epoch = *epoch;
   return true;
 }
 
-bool BulkOperation::check_destination(const Location& location, std::size_t bytes, const char* what) const {
-  if (location.block != nullptr && location.block->live == 0) {
-    issue().grid().add(FindingKind::bulk_leak, issue().context(), issue().site(),
-                       fmt::format("{} writes {} bytes of shared memory of block {} of the cluster, which has exited",
-                                   what, bytes, location.block->rank));
-    return false;
+void report_unawaited_copies(const Block& block) {
+  for (const Mbarrier* mbarrier : block.mbarriers.not_waited_for()) {
+    block.grid->add(FindingKind::bulk_leak, mbarrier->copier, mbarrier->copy_site,
+                    fmt::format("block {} of the cluster may end while this copy still writes its shared memory: none "
+                                "of its threads waits for the phase that it completes of the mbarrier at shared "
+                                "address {:#x}",
+                                block.rank, mbarrier->offset),
+                    &block.threads[mbarrier->initialiser], mbarrier->init_site);
   }
-  check_mbarrier_overwrite(issue().context(), location, bytes, issue().site());
-  return true;
 }
 
 void submit_bulk(ThreadContext* context, std::shared_ptr<BulkOperation> operation, bool in_group, std::uint32_t site) {

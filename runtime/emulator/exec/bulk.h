@@ -42,9 +42,8 @@ class BulkOperation : public AsyncOperation {
  protected:
   const AsyncIssue& issue() const { return issue_; }
   /// The agent of copies that complete on this mbarrier, with the phase that they complete now; false after a finding.
+  /// The mbarrier remembers the copy.
   bool agent_of(const BulkSignal& signal, const char* what, Agent* agent, std::uint32_t* epoch) const;
-  /// Before writes to a block's shared memory: false after a finding, if the block has exited.
-  bool check_destination(const Location& location, std::size_t bytes, const char* what) const;
 
  private:
   AsyncIssue issue_;
@@ -52,6 +51,10 @@ class BulkOperation : public AsyncOperation {
 
 /// Submits it, as part of the thread's open bulk group if it has no mbarrier.
 void submit_bulk(ThreadContext* context, std::shared_ptr<BulkOperation> operation, bool in_group, std::uint32_t site);
+
+/// A block has ended, and all that was issued has run: copies into its shared memory that none of its threads waited
+/// for could still have been on their way.
+void report_unawaited_copies(const Block& block);
 
 /// The blocks that receive: that of the destination, or those of the multicast mask. Empty after a finding.
 struct BulkDestination {

@@ -58,7 +58,7 @@ class TensorLoad final : public BulkOperation {
     std::uint32_t epoch = 0;
     if (!agent_of(destination_.signal, kName, &agent, &epoch)) return;
     const Location& to = destination_.location;
-    if (!check_destination(to, box_.span(), kName)) return;
+    check_mbarrier_overwrite(issue().context(), to, box_.span(), issue().site());
     for_each_shared_range(
         box_, to, [&](const Location& location, std::size_t bytes) { issue().write(location, bytes, agent, epoch); });
     load_box(box_, shared_origin(to), static_cast<std::uint32_t>(to.offset),

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/emulator/exec/bulk.h"
 #include "runtime/emulator/exec/deadlock.h"
 #include "runtime/emulator/exec/guard.h"
 
@@ -123,6 +124,7 @@ void Grid::start_cluster(Place* place) {
 
 void Grid::retire(Cluster* cluster) {
   for (const Block* block : cluster->blocks) async_.finish_block(block);
+  for (const Block* block : cluster->blocks) report_unawaited_copies(*block);
   for (const Block* block : cluster->blocks) findings_.end_block(block->serial);
   std::erase_if(queue_, [&](const Warp* warp) { return warp->block->cluster == cluster; });
   const auto place = std::find_if(places_.begin(), places_.end(),

@@ -180,6 +180,15 @@ void Mbarriers::announce_all() {
   for (auto& [offset, mbarrier] : objects_) mbarrier->announced = true;
 }
 
+std::vector<const Mbarrier*> Mbarriers::not_waited_for() const {
+  std::vector<const Mbarrier*> all;
+  for (const auto& [offset, mbarrier] : objects_) {
+    if (mbarrier->copy_epoch > mbarrier->awaited) all.push_back(mbarrier.get());
+  }
+  std::ranges::sort(all, {}, &Mbarrier::offset);
+  return all;
+}
+
 Mbarrier* find_mbarrier(ThreadContext* context, AddressSpace space, std::uint64_t address, const char* what,
                         std::uint32_t site) {
   std::uint32_t offset = 0;
@@ -320,6 +329,8 @@ std::uint32_t att_mbarrier_wait(ThreadContext* context, const MbarrierWaitInfo* 
     if (has_completed(context, *mbarrier, *info, operand, site)) {
       if (Checker* checker = context->checker(); checker && info->semantics != Semantics::relaxed)
         checker->acquire(context->agent(), mbarrier->complete);
+      // Parity 1 passes before the first phase has completed.
+      if (mbarrier->phase > 0) mbarrier->awaited = mbarrier->epoch() - 1;
       context->failed_waits = 0;
       return 1;
     }

@@ -34,8 +34,13 @@ struct Mbarrier {
   Agent agent;
   bool has_agent = false;
   std::uint32_t epoch_base = 1;
-  SyncState arriving;  ///< what the arrivals up to now have released
-  SyncState complete;  ///< the same when the last phase completed
+  /// The last of those copies, and its epoch; 0: there was none.
+  const ThreadContext* copier = nullptr;
+  std::uint32_t copy_site = 0;
+  std::uint32_t copy_epoch = 0;
+  std::uint32_t awaited = 0;  ///< the last epoch that a thread has seen complete
+  SyncState arriving;         ///< what the arrivals up to now have released
+  SyncState complete;         ///< the same when the last phase completed
   std::vector<ThreadContext*> waiting;
 
   std::uint32_t epoch() const { return epoch_base + phase; }
@@ -54,6 +59,8 @@ class Mbarriers {
   void announce(std::uint32_t initialiser);
   /// fence.proxy.async of a thread. Which inits it knows of is not looked at: that is a race of its own if it does not.
   void announce_all();
+  /// By address: those whose last bulk copy no thread has seen complete.
+  std::vector<const Mbarrier*> not_waited_for() const;
 
  private:
   std::vector<std::uint64_t> granules_;  ///< a bit for 8 bytes: holds a valid object

@@ -100,6 +100,17 @@ extern "C" __global__ void kernel(const float* in, float* out, unsigned* flags) 
 #endif
     out[512] = out[128];
   }
+#if FAULT == 19
+  // A tile that nobody will read any more.
+  if (thread == 0) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 2048;" ::"r"(address_of(&barrier)) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 2048, [%2];" ::"r"(
+            address_of(&tiles[0][0])),
+        "l"(in), "r"(address_of(&barrier))
+        : "memory");
+  }
+#endif
 #if FAULT == 17
   if (thread == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" ::"r"(address_of(&barrier)) : "memory");
 #endif

@@ -64,6 +64,7 @@ inline const std::vector<SmallFault>& small_faults() {
        14,
        {race, "no cp.async.bulk.wait_group.read", "st.shared", Seeds::others}},
       {"exit before the last bulk store has read", "copies", 15, {bulk_leak, "exits while", ""}, 256},
+      {"exit before the last bulk load has arrived", "copies", 19, {bulk_leak, "may end while", "cp.async.bulk"}},
       {"bulk store read back before it is complete",
        "copies",
        16,

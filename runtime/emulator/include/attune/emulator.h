@@ -40,7 +40,7 @@ enum class FindingKind {
   deadlock,            ///< no thread can go on
   no_progress,         ///< the instruction limit was reached
   register_pool,       ///< setmaxnreg that can never be granted, or not executed by the whole warpgroup
-  bulk_leak,           ///< a thread exits while its bulk copies still read or write shared memory
+  bulk_leak,           ///< a thread or a block exits while bulk copies still read or write its shared memory
   divergence,          ///< .sync/.aligned instruction with lanes missing or at different instructions
   bad_operand,         ///< descriptor, tensor map, size or coordinate that the instruction does not allow
   trap,                ///< trap, brkpt or a failed assertion
