@@ -30,6 +30,9 @@ constexpr const char* kRing =
 constexpr const char* kDirect =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct";
 
+constexpr const char* kVInRegisters =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,v_in_registers=1";
+
 constexpr const char* kTwoKeys =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,dkv=direct,k_stages=2";
 
@@ -99,9 +102,19 @@ constexpr Fault kFaults[] = {
     {"dQ is staged over the part of the block before", kDirect,
      "if (step >= 2 || staged) barrier_sync(4 + warpgroup, 160);", "if (step >= 2) barrier_sync(4 + warpgroup, 160);",
      "race"},
+    {"V is given back before its loads are over", kVInRegisters, "const uint32_t zero = zero_after(v);",
+     "const uint32_t zero = 0;", "late_load"},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };
+
+const char* problem_of(const Fault& fault) {
+  // A ring needs more pairs than it has slots.
+  if (fault.config == kRing) return "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200";
+  // In two steps a block the producer waits for nothing that comes behind the use of V.
+  if (fault.config == kVInRegisters) return "op=backward,head_dim=64,heads=2,batch=2,seqlen_q=128,seqlen_k=256";
+  return "op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1";
+}
 
 std::string replaced(std::string source, const Fault& fault) {
   const std::string find = fault.find;
@@ -116,10 +129,7 @@ std::string replaced(std::string source, const Fault& fault) {
 TEST_CASE("backward: planted faults are found") {
   if (!attune::tests::nvrtc()) return;
   for (const Fault& fault : kFaults) {
-    // A ring needs more pairs than it has slots.
-    const Problem p =
-        parse_problem(fault.config == kRing ? "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200"
-                                            : "op=backward,head_dim=64,heads=2,seqlen_q=200,seqlen_k=300,causal=1");
+    const Problem p = parse_problem(problem_of(fault));
     CAPTURE(std::string(fault.what));
     const codegen::KernelSpec spec = codegen::specialise(parse_arch("sm_90a"), p, codegen::parse_config(fault.config));
     const auto program = Program::load(ptx_of(replaced(codegen::emit(spec).source, fault)));

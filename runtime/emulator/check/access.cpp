@@ -81,15 +81,21 @@ class AccessWalk {
   }
 
  private:
-  bool own(const Record& earlier) const { return self_ && earlier.agent == record_.issuer; }
-  bool happened(const Record& earlier) const {
-    if (own(earlier)) return true;
-    return (self_ ? self_->known : *known_).happened.at(earlier.agent) >= earlier.epoch;
+  bool own(Agent agent) const { return self_ && agent == record_.issuer; }
+  bool knows(Agent agent, std::uint32_t epoch) const {
+    return own(agent) || (self_ ? self_->known : *known_).happened.at(agent) >= epoch;
   }
+  bool happened(const Record& earlier) const { return knows(earlier.agent, earlier.epoch); }
   bool visible(const Record& earlier) const {
     const auto space = static_cast<std::size_t>(region_.space());
-    if (own(earlier)) return earlier.epoch <= self_->visible[space];
+    if (own(earlier.agent)) return earlier.epoch <= self_->visible[space];
     return (self_ ? self_->known : *known_).async_visible[space].at(earlier.agent) >= earlier.epoch;
+  }
+  /// Of a read that has happened: whether it cannot be late.
+  bool over(const Record& earlier) const {
+    return earlier.load == 0 || visible(earlier) ||
+           std::ranges::any_of(state_.loads.uses(earlier.load),
+                               [this](const Loads::Use& use) { return knows(use.thread, use.epoch); });
   }
 
   void check(std::uint32_t list, std::size_t offset) {
@@ -99,9 +105,9 @@ class AccessWalk {
         continue;
       if (!happened(earlier)) {
         report(FindingKind::race, id, offset);
-      } else if (record_.proxy == Proxy::async && earlier.proxy == Proxy::generic && earlier.write &&
-                 !visible(earlier)) {
-        report(FindingKind::proxy_race, id, offset);
+      } else if (record_.proxy == Proxy::async && earlier.proxy == Proxy::generic) {
+        if (earlier.write && !visible(earlier)) report(FindingKind::proxy_race, id, offset);
+        if (!earlier.write && !over(earlier)) report(FindingKind::late_load, id, offset);
       }
     }
   }
@@ -124,6 +130,10 @@ class AccessWalk {
       text +=
           "wrote through the generic proxy: no fence.proxy.async follows that write before this access of the async "
           "proxy";
+    } else if (kind == FindingKind::late_load) {
+      text +=
+          "read: no use of what that load brought and no fence.proxy.async comes before the release that orders them, "
+          "which can overtake the load";
     } else {
       const bool same_block = earlier.issuer.block == record_.issuer.block;
       text += fmt::format("{}: {}", verb(earlier, true), missing_order(earlier, same_block));
@@ -161,7 +171,7 @@ class AccessWalk {
       const Record& earlier = state_.records[id];
       if (same(earlier)) result = list;
       const bool covered = !(earlier.bytes & ~record_.bytes) && (!earlier.write || record_.write) &&
-                           (earlier.atomic || !record_.atomic) && happened(earlier);
+                           (earlier.atomic || !record_.atomic) && happened(earlier) && over(earlier);
       if (covered) {
         all = false;
       } else {
@@ -179,7 +189,8 @@ class AccessWalk {
   /// Whether it says of the same agent and moment at least what the present access would.
   bool same(const Record& earlier) const {
     return earlier.agent == record_.agent && earlier.epoch == record_.epoch && !(record_.bytes & ~earlier.bytes) &&
-           (earlier.write || !record_.write) && (!earlier.atomic || record_.atomic);
+           (earlier.write || !record_.write) && (!earlier.atomic || record_.atomic) &&
+           (record_.load == 0 || record_.load == earlier.load);
   }
 
   std::uint32_t rebuilt(std::uint32_t rest) {
@@ -210,6 +221,7 @@ void Checker::access(ShadowRegion* region, std::size_t offset, std::size_t bytes
                 .issuer = access.issuer,
                 .epoch = access.epoch,
                 .site = access.site,
+                .load = access.load,
                 .kind = AgentKind::thread,
                 .proxy = access.proxy,
                 .write = access.write,

@@ -139,6 +139,33 @@ void Checker::atomic_access(Agent thread, ShadowRegion* region, std::size_t offs
   }
 }
 
+// -- loads that may be late ---------------------------------------------------------------------------------
+
+std::uint32_t Checker::begin_load() { return state_->loads.begin(); }
+
+std::uint32_t Checker::fill(Agent thread, std::uint32_t site, std::uint32_t load) {
+  use(thread, site);
+  std::vector<State::UnusedLoad>& unused = state_->thread(thread).unused;
+  unused.push_back({site, load});
+  return static_cast<std::uint32_t>(unused.size());
+}
+
+std::uint32_t Checker::use(Agent thread, std::uint32_t site) {
+  State::Thread& t = state_->thread(thread);
+  const auto found = std::ranges::find(t.unused, site, &State::UnusedLoad::site);
+  if (found != t.unused.end()) {
+    state_->loads.use(found->load, {thread, t.epoch});
+    t.unused.erase(found);
+  }
+  return static_cast<std::uint32_t>(t.unused.size());
+}
+
+void Checker::finish_loads(Agent thread) {
+  State::Thread& t = state_->thread(thread);
+  for (const State::UnusedLoad& unused : t.unused) state_->loads.use(unused.load, {thread, t.epoch});
+  t.unused.clear();
+}
+
 // -- regions --------------------------------------------------------------------------------------------
 
 void Checker::State::adopt(ShadowRegion* region, Checker* self) {
@@ -165,7 +192,14 @@ void Checker::State::collect_records() {
       }
     }
   }
-  records.sweep();
+  std::vector<bool> held(loads.size());
+  records.sweep(&held);
+  for (const Block& block : blocks) {
+    for (const Thread& thread : block.live) {
+      for (const UnusedLoad& unused : thread.unused) held[unused.load] = true;
+    }
+  }
+  loads.keep(held);
 }
 
 // -- findings -------------------------------------------------------------------------------------------

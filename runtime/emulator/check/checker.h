@@ -13,6 +13,9 @@
 // made visible to the async proxy by fence.proxy.async. An asynchronous access after a generic write must find it in
 // both clocks.
 //
+// Late loads. A read of shared memory counts as the thread's at once, and as over for the async proxy when somebody has
+// used what it brought: loads.h.
+//
 // One Checker serves one launch. Shadow memory (shadow.h) belongs to whoever owns the memory and outlives the launch.
 #pragma once
 
@@ -50,6 +53,7 @@ struct Access {
   bool atomic = false;   ///< two atomics (or strong accesses) never race
   bool updates = false;  ///< of a write: reads the old value too, as atomic operations other than exchange do
   std::uint32_t site = 0;
+  std::uint32_t load = 0;  ///< of a read that may be late: begin_load()
 };
 
 class Checker {
@@ -95,6 +99,17 @@ class Checker {
   /// it in the order of the accesses.
   void atomic_access(Agent thread, ShadowRegion* region, std::size_t offset, bool reads, bool writes, bool acquires,
                      bool releases);
+
+  // -- loads that may be late -----------------------------------------------------------------------------
+  /// For Access::load.
+  std::uint32_t begin_load();
+  /// It fills registers of this thread. A load at the same site that the thread had not used yet is over. This and the
+  /// next return how many loads the thread has not used.
+  std::uint32_t fill(Agent thread, std::uint32_t site, std::uint32_t load);
+  /// The thread uses what the last load at this site brought.
+  std::uint32_t use(Agent thread, std::uint32_t site);
+  /// It has waited for all of its loads.
+  void finish_loads(Agent thread);
 
   // -- memory -------------------------------------------------------------------------------------------
   /// Checks and records one access. `known` is the issuer's knowledge where that is not its present one. Writes mark

@@ -31,6 +31,7 @@ const char* finding_kind_name(FindingKind kind) noexcept {
     case FindingKind::uninitialised_read: return "uninitialised_read";
     case FindingKind::race: return "race";
     case FindingKind::proxy_race: return "proxy_race";
+    case FindingKind::late_load: return "late_load";
     case FindingKind::register_hazard: return "register_hazard";
     case FindingKind::barrier_misuse: return "barrier_misuse";
     case FindingKind::mbarrier_misuse: return "mbarrier_misuse";

@@ -24,6 +24,7 @@ std::size_t Records::hash(const Record& r) {
   std::uint64_t x = mix(0, std::uint64_t{r.agent.block} << 32 | r.agent.index);
   x = mix(x, std::uint64_t{r.issuer.index} << 32 | r.epoch);
   x = mix(x, std::uint64_t{r.site} << 32 | r.rest);
+  x ^= r.load;
   const unsigned flags = static_cast<unsigned>(r.bytes) | static_cast<unsigned>(r.write) << 4 |
                          static_cast<unsigned>(r.atomic) << 5 | static_cast<unsigned>(r.proxy) << 6;
   return static_cast<std::size_t>(mix(x, flags));
@@ -81,7 +82,7 @@ void Records::mark(std::uint32_t list) {
   for (; list && !marked_[list]; list = records_[list].rest) marked_[list] = true;
 }
 
-void Records::sweep() {
+void Records::sweep(std::vector<bool>* loads) {
   marked_.resize(records_.size());
   std::ranges::fill(buckets_, 0);
   std::ranges::fill(transitions_, Transition{});
@@ -89,6 +90,7 @@ void Records::sweep() {
   live_ = 0;
   for (std::uint32_t id = 1; id < records_.size(); ++id) {
     if (marked_[id]) {
+      (*loads)[records_[id].load] = true;
       link(id);
       ++live_;
     } else {

@@ -15,6 +15,7 @@ struct Record {
   Agent issuer;
   std::uint32_t epoch = 0;
   std::uint32_t site = 0;
+  std::uint32_t load = 0;  ///< of a read that may be late
   AgentKind kind{};
   Proxy proxy{};
   std::uint8_t bytes = 0xf;  ///< which of the cell's 4, a bit each
@@ -36,10 +37,11 @@ class Records {
   std::uint32_t remembered(std::uint32_t list, std::uint32_t record) const;
   void remember(std::uint32_t list, std::uint32_t record, std::uint32_t result);
 
-  /// Whether it is time to look for lists that no cell holds any more: mark() all that are held, then sweep().
+  /// Whether it is time to look for lists that no cell holds any more: mark() all that are held, then sweep(), which
+  /// sets the flags of the loads that are left.
   bool crowded() const { return live_ >= limit_; }
   void mark(std::uint32_t list);
-  void sweep();
+  void sweep(std::vector<bool>* loads);
 
  private:
   struct Transition {

@@ -7,11 +7,15 @@
 
 #include "runtime/emulator/check/checker.h"
 #include "runtime/emulator/check/findings.h"
+#include "runtime/emulator/check/loads.h"
 #include "runtime/emulator/check/records.h"
 
 namespace attune::emulator {
 
 struct Checker::State {
+  struct UnusedLoad {
+    std::uint32_t site = 0, load = 0;
+  };
   /// A thread's knowledge. Its own epochs stand beside it, so that the threads of a block can share one clock.
   struct Thread {
     SyncState known;
@@ -19,6 +23,7 @@ struct Checker::State {
     std::array<std::uint32_t, kProxySpaces> visible{};  ///< own epochs that are visible to the async proxy
     SyncState at_fence;                                 ///< known at the last fence: what relaxed atomics release
     SyncState heard;                                    ///< read by relaxed atomics since: what the next fence acquires
+    std::vector<UnusedLoad> unused;                     ///< one a site
   };
   struct Block {
     Dim3 index, dim;
@@ -42,6 +47,7 @@ struct Checker::State {
 
   std::vector<Block> blocks;  ///< by serial number
   Records records;
+  Loads loads;
   Findings findings;
   std::vector<ShadowRegion*> regions;  ///< whose cells refer to `records`
   /// The last learn(): the threads of a warpgroup learn the same from the same clock one after another.

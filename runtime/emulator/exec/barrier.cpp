@@ -9,6 +9,7 @@
 
 #include "runtime/emulator/check/checker.h"
 #include "runtime/emulator/exec/grid.h"
+#include "runtime/emulator/exec/memory.h"
 #include "runtime/emulator/exec/report_text.h"
 #include "runtime/emulator/exec/thread.h"
 
@@ -163,6 +164,7 @@ bool arrive(Warp* warp, std::uint32_t lanes) {
   for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
     ThreadContext* thread = &warp->threads[std::countr_zero(rest)];
     const Arrival& own = arrival_of(thread);
+    if (own.mode != BarrierMode::arrive) finish_loads(thread);
     if (checker) checker->release(thread->agent(), &barrier.state);
     if (own.mode == BarrierMode::arrive) continue;
     all_go_on = false;

@@ -29,6 +29,8 @@ enum class AccessKind : std::uint8_t { read, write };
 enum class Semantics : std::uint8_t { weak, is_volatile, relaxed, acquire, release, acq_rel, seq_cst, mmio };
 enum class Scope : std::uint8_t { cta, cluster, gpu, sys };
 
+/// In `access` of att_access: a load which att_loads_used() is called of when its result is used.
+constexpr std::uint32_t kMayBeLate = 1u << 15;
 /// `access` of att_access: what | space << 4 | semantics << 8 | scope << 12 | bytes << 16 | alignment << 24.
 constexpr std::uint32_t access_word(AccessKind kind, AddressSpace space, Semantics semantics, Scope scope,
                                     unsigned bytes, unsigned alignment) {
@@ -138,6 +140,7 @@ struct MatrixMoveInfo {
   std::uint8_t count;  ///< .x1, .x2, .x4
   bool transpose;
   AddressSpace space;
+  bool may_be_late = false;  ///< ldmatrix: as kMayBeLate
 };
 
 extern "C" {
@@ -147,6 +150,9 @@ extern "C" {
 /// Checks one access of up to 32 bytes and returns where it lies in the process. Never null: after a fault that was
 /// reported it points to scratch memory. Translated code then loads or stores there.
 std::uint8_t* att_access(ThreadContext* context, std::uint64_t address, std::uint32_t access, std::uint32_t site);
+/// The first use of what one of the loads at these sites brought, perhaps. Called only where
+/// ThreadContext::unused_loads is not 0.
+void att_loads_used(ThreadContext* context, const std::uint32_t* sites, std::uint32_t count);
 /// The old value (zero-extended); operands likewise. Scalars of up to 64 bits.
 std::uint64_t att_atomic(ThreadContext* context, const AtomicInfo* info, std::uint64_t address, std::uint64_t operand,
                          std::uint64_t second, std::uint32_t site);

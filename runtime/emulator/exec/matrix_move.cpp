@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "runtime/emulator/check/checker.h"
 #include "runtime/emulator/exec/memory.h"
 #include "runtime/emulator/exec/thread.h"
 
@@ -34,8 +35,8 @@ struct MoveCall {
   std::uint32_t site;
 };
 
-/// Where the row that a lane names lies; null after a finding.
-std::uint8_t* row_memory(ThreadContext* thread, const MoveCall& call, bool write) {
+/// Where the row that a lane names lies; null after a finding. `load`: AccessTraits::load.
+std::uint8_t* row_memory(ThreadContext* thread, const MoveCall& call, bool write, std::uint32_t load = 0) {
   const char* what = write ? "row of stmatrix" : "row of ldmatrix";
   Location location;
   if (!check_alignment(thread, call.address, kRowBytes, what, call.site) ||
@@ -43,7 +44,7 @@ std::uint8_t* row_memory(ThreadContext* thread, const MoveCall& call, bool write
               call.site, &location)) {
     return nullptr;
   }
-  check_access(thread, location, kRowBytes, {.reads = !write, .writes = write}, call.site);
+  check_access(thread, location, kRowBytes, {.reads = !write, .writes = write, .load = load}, call.site);
   return location.host;
 }
 
@@ -53,14 +54,28 @@ const MatrixMoveInfo& info_of(const Gathering& gathering) {
   return *gathering.operand<MoveCall>(lane)->info;
 }
 
+/// One load for all lanes: what one of them uses has come to all.
+std::uint32_t begin_load(const Gathering& gathering) {
+  Checker* checker = gathering.threads->checker();
+  if (!checker || !info_of(gathering).may_be_late) return 0;
+  const std::uint32_t load = checker->begin_load();
+  for (std::uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    if (!gathering.has(lane)) continue;
+    ThreadContext* thread = gathering.thread(lane);
+    thread->unused_loads = checker->fill(thread->agent(), gathering.operand<MoveCall>(lane)->site, load);
+  }
+  return load;
+}
+
 bool load(Gathering& gathering) {
   const MatrixMoveInfo& info = info_of(gathering);
+  const std::uint32_t late = begin_load(gathering);
   for (std::uint32_t i = 0; i < info.count; ++i) {
     Matrix matrix{};
     for (std::uint32_t row = 0; row < kRows; ++row) {
       const std::uint32_t lane = i * kRows + row;
       if (!gathering.has(lane)) continue;
-      const std::uint8_t* memory = row_memory(gathering.thread(lane), *gathering.operand<MoveCall>(lane), false);
+      const std::uint8_t* memory = row_memory(gathering.thread(lane), *gathering.operand<MoveCall>(lane), false, late);
       if (memory != nullptr) std::memcpy(matrix[row].data(), memory, kRowBytes);
     }
     for (std::uint32_t lane = 0; lane < kWarpSize; ++lane) {

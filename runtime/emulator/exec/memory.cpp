@@ -228,6 +228,7 @@ void check_access(ThreadContext* context, const Location& location, std::size_t 
   access.atomic = traits.semantics != Semantics::weak;
   access.updates = traits.reads && traits.writes;
   access.site = site;
+  access.load = traits.load;
   checker->access(location.region, location.offset, bytes, access);
   if (!access.atomic) return;
   const Semantics semantics = traits.semantics;
@@ -235,6 +236,12 @@ void check_access(ThreadContext* context, const Location& location, std::size_t 
   checker->atomic_access(agent, location.region, location.offset, traits.reads, traits.writes,
                          traits.reads && (both || semantics == Semantics::acquire),
                          traits.writes && (both || semantics == Semantics::release));
+}
+
+void finish_loads(ThreadContext* context) {
+  if (context->unused_loads == 0) return;
+  context->checker()->finish_loads(context->agent());
+  context->unused_loads = 0;
 }
 
 extern "C" {
@@ -252,9 +259,19 @@ std::uint8_t* att_access(ThreadContext* context, std::uint64_t address, std::uin
     return grid.scratch();
   }
   if (write) grid.progress();
-  check_access(context, location, bytes,
-               {.reads = !write, .writes = write, .semantics = static_cast<Semantics>(access >> 8 & 0xF)}, site);
+  AccessTraits traits{.reads = !write, .writes = write, .semantics = static_cast<Semantics>(access >> 8 & 0xF)};
+  if (Checker* checker = context->checker(); checker && location.block && (access & kMayBeLate) != 0) {
+    traits.load = checker->begin_load();
+    context->unused_loads = checker->fill(context->agent(), site, traits.load);
+  }
+  check_access(context, location, bytes, traits, site);
   return location.host;
+}
+
+void att_loads_used(ThreadContext* context, const std::uint32_t* sites, std::uint32_t count) {
+  Checker* checker = context->checker();
+  if (!checker) return;
+  for (std::uint32_t i = 0; i < count; ++i) context->unused_loads = checker->use(context->agent(), sites[i]);
 }
 
 std::uint64_t att_cvta_to(ThreadContext*, std::uint64_t generic, AddressSpace space, std::uint32_t) {

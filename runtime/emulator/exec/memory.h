@@ -65,9 +65,13 @@ void check_mbarrier_overwrite(ThreadContext* context, const Location& location, 
 struct AccessTraits {
   bool reads = false, writes = false;
   Semantics semantics = Semantics::weak;
+  std::uint32_t load = 0;  ///< Access::load
 };
 /// Tells the checker of a thread's own generic-proxy access, as loads, stores and atomics make it.
 void check_access(ThreadContext* context, const Location& location, std::size_t bytes, const AccessTraits& traits,
                   std::uint32_t site);
+
+/// The thread has waited for its loads from shared memory.
+void finish_loads(ThreadContext* context);
 
 }  // namespace attune::emulator

@@ -107,10 +107,12 @@ void att_fence(ThreadContext* context, FenceKind kind, std::uint32_t) {
   switch (kind) {
     case FenceKind::proxy_async:
       context->block->mbarriers.announce_all();
+      finish_loads(context);
       checker->fence_async(context->agent());
       break;
     case FenceKind::proxy_async_shared:
       context->block->mbarriers.announce_all();
+      finish_loads(context);
       checker->fence_async(context->agent(), ProxySpace::shared);
       break;
     case FenceKind::proxy_async_global: checker->fence_async(context->agent(), ProxySpace::global); break;

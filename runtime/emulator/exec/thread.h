@@ -82,6 +82,7 @@ struct ThreadContext {
                                 ///< it branches backwards, and calls att_yield when the result is negative
   std::uint32_t local_top = 0;  ///< 28: bytes of the local frame in use by the functions that run now
   std::uint64_t instructions = 0;  ///< 32: PTX instructions executed; added to by translated code for each basic block
+  std::uint32_t unused_loads = 0;  ///< 40: that may be late; translated code asks before what may be their first use
 
   std::uint64_t counted = 0;  ///< of those, how many are in the grid's total
   Block* block = nullptr;

@@ -183,6 +183,15 @@ void FunctionTranslator::visit_registers(const Statement& statement, const Visit
   if (has_result) visit_names(instruction.operands[0], define);
 }
 
+FunctionTranslator::Touched FunctionTranslator::touched_by(const Statement& statement) const {
+  Touched touched;
+  visit_registers(
+      statement,
+      [&](std::int32_t index, bool definition) { (definition ? touched.defined : touched.used).push_back(index); },
+      false);
+  return touched;
+}
+
 void FunctionTranslator::find_slots() {
   for (const Statement& statement : source_.body) {
     if (statement.kind != Statement::Kind::instruction || statement.instruction.opcode != "wgmma") continue;

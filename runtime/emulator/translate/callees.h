@@ -10,8 +10,8 @@ namespace attune::emulator {
 
 // clang-format off
 #define ATTUNE_EMULATOR_CALLEES(X) \
-  X(att_access) X(att_atomic) X(att_atomic_wide) X(att_fence) X(att_cvta_to) X(att_cvta_from) X(att_is_space) \
-  X(att_mapa) X(att_getctarank) X(att_shfl) X(att_vote) X(att_match) X(att_redux) X(att_activemask) X(att_elect) \
+  X(att_access) X(att_loads_used) X(att_atomic) X(att_atomic_wide) X(att_fence) X(att_cvta_to) X(att_cvta_from) \
+  X(att_is_space) X(att_mapa) X(att_getctarank) X(att_shfl) X(att_vote) X(att_match) X(att_redux) X(att_activemask) X(att_elect) \
   X(att_warp_sync) X(att_barrier) X(att_cluster_arrive) X(att_cluster_wait) X(att_mbarrier_init) \
   X(att_mbarrier_inval) X(att_mbarrier_arrive) X(att_mbarrier_tx) X(att_mbarrier_wait) \
   X(att_mbarrier_pending_count) X(att_mbarrier_arrive_on_copies) X(att_cp_async) X(att_cp_async_commit) \

@@ -14,13 +14,15 @@ using ptx::Statement;
 namespace {
 
 // Where translated code finds what it uses of its thread.
-constexpr std::uint64_t kSlots = 0, kSlotStates = 8, kParameters = 16, kFuel = 24, kLocalTop = 28, kInstructions = 32;
+constexpr std::uint64_t kSlots = 0, kSlotStates = 8, kParameters = 16, kFuel = 24, kLocalTop = 28, kInstructions = 32,
+                        kUnusedLoads = 40;
 static_assert(offsetof(ThreadContext, slots) == kSlots);
 static_assert(offsetof(ThreadContext, slot_states) == kSlotStates);
 static_assert(offsetof(ThreadContext, parameters) == kParameters);
 static_assert(offsetof(ThreadContext, fuel) == kFuel);
 static_assert(offsetof(ThreadContext, local_top) == kLocalTop);
 static_assert(offsetof(ThreadContext, instructions) == kInstructions);
+static_assert(offsetof(ThreadContext, unused_loads) == kUnusedLoads);
 
 constexpr std::uint64_t kMaxLocalBytes = 512 << 10;       // of a thread, as on hardware
 constexpr std::uint64_t kMaxParameterBytes = 32764;       // of a kernel, as on hardware
@@ -53,6 +55,7 @@ void FunctionTranslator::run() {
   find_slots();
   prepare_frame();
   find_homes();
+  find_late_loads();
   for (const std::size_t index : live_at_entry()) {
     write_register(static_cast<std::int32_t>(index), llvm::Constant::getNullValue(type_of(registers_[index].type)));
   }
@@ -177,6 +180,7 @@ void FunctionTranslator::translate_block(std::size_t index) {
     if (statement.kind == Statement::Kind::label || statement.kind == Statement::Kind::branch_targets) continue;
     statement_ = i;
     instruction_ = &statement.instruction;
+    use_loads();
     if (ends_block(statement)) {
       translate_terminator(index);
       return;
@@ -401,6 +405,23 @@ void FunctionTranslator::check_slots(SlotAccesses accesses) {
     }
     builder_.CreateAlignedStore(marked, states(group), llvm::Align(8));
   }
+}
+
+// -- loads that may be late -----------------------------------------------------------------------------------------
+
+/// Before an instruction that may be the first to use what they brought.
+void FunctionTranslator::use_loads() {
+  const auto found = load_uses_.find(statement_);
+  if (found == load_uses_.end()) return;
+  llvm::BasicBlock* const used = new_block();
+  llvm::BasicBlock* const after = new_block();
+  Value* const unused = builder_.CreateLoad(builder_.getInt32Ty(), context_field(kUnusedLoads));
+  builder_.CreateCondBr(builder_.CreateICmpNE(unused, i32(0)), used, after);
+  builder_.SetInsertPoint(used);
+  const std::vector<std::uint32_t>& sites = *module_.constants().keep(found->second);
+  call(CalleeId::att_loads_used, {context_, pointer_to(sites.data()), i32(static_cast<std::uint32_t>(sites.size()))});
+  builder_.CreateBr(after);
+  builder_.SetInsertPoint(after);
 }
 
 std::uint32_t FunctionTranslator::site_of(std::size_t statement) {

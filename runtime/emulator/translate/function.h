@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/emulator/exec/intrinsics.h"
@@ -111,12 +112,21 @@ class FunctionTranslator {
   /// instruction counts as used too, as it keeps its value where the guard is false.
   template <typename Visit>
   void visit_registers(const ptx::Statement& statement, const Visit& visit, bool merges = true) const;
+  /// The registers of a statement.
+  struct Touched {
+    std::vector<std::int32_t> used, defined;
+  };
+  Touched touched_by(const ptx::Statement& statement) const;
   static bool writes_first_operand(const ptx::Instruction& instruction);
   bool ends_block(const ptx::Statement& statement) const;
   static bool changes_slots(const ptx::Statement& statement);
   bool touches_slots(const ptx::Statement& statement) const;
   void add_slot_accesses(std::size_t statement, SlotAccesses* accesses);
   void begin_segment(std::size_t begin, std::size_t end);
+
+  // -- late_loads.cpp: loads from shared memory whose result may be unused when the thread tells others -----
+  void find_late_loads();
+  void follow_load(std::size_t load, std::vector<std::optional<Touched>>* known);
 
   // -- function.cpp: frame and control flow -------------------------------------------------------------
   void prepare_frame();
@@ -133,6 +143,7 @@ class FunctionTranslator {
   llvm::BasicBlock* branch_to(std::size_t from, std::size_t target);
   void count_instructions(std::size_t begin, std::size_t end);
   void check_slots(SlotAccesses accesses);
+  void use_loads();
   std::uint32_t site_of(std::size_t statement);
   Value* context_field(std::uint64_t offset);
 
@@ -360,6 +371,8 @@ class FunctionTranslator {
   std::unordered_map<std::string_view, std::size_t> labels_;
   std::vector<std::uint32_t> instructions_before_;                         ///< of each statement, in the function
   std::uint32_t segment_ = 0;                                              ///< serial number of the present one
+  std::unordered_set<std::size_t> late_loads_;                             ///< statements
+  std::unordered_map<std::size_t, std::vector<std::uint32_t>> load_uses_;  ///< of statements: the sites of those loads
   std::unordered_map<std::string_view, std::uint64_t> parameter_offsets_;  ///< kernels: in the parameter buffer
   std::uint64_t parameter_bytes_ = 0;
   std::unordered_map<std::int32_t, std::uint64_t> parameter_addresses_;  ///< registers that hold one throughout

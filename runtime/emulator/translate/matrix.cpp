@@ -279,7 +279,8 @@ FunctionTranslator::MatrixMove FunctionTranslator::take_matrix_move(std::size_t 
 }
 
 void FunctionTranslator::translate_ldmatrix() {
-  const MatrixMove move = take_matrix_move(0);
+  MatrixMove move = take_matrix_move(0);
+  move.info.may_be_late = late_loads_.contains(statement_);
   Value* const memory = operand_array(16);
   call(CalleeId::att_ldmatrix, {context_, constant(move.info), move.address, memory, site()});
   for (std::size_t i = 0; i < move.registers.size(); ++i) {

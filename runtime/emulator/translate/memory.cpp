@@ -88,7 +88,8 @@ llvm::Value* FunctionTranslator::access(const MemoryAccess& access, const Operan
     if (access.kind == AccessKind::write) unsupported("a store to a parameter behind a register");
   }
   const std::uint32_t word =
-      access_word(access.kind, access.space, access.semantics, access.scope, access.bytes(), access.bytes());
+      access_word(access.kind, access.space, access.semantics, access.scope, access.bytes(), access.bytes()) |
+      (late_loads_.contains(statement_) ? kMayBeLate : 0);
   return call(CalleeId::att_access, {context_, address(where, access.space), i32(word), site()});
 }
 

@@ -196,6 +196,18 @@ inline const std::vector<AttentionFault>& attention_faults() {
        1,
        "if (lane == 0) mbarrier_arrive(shared + kQEmpty",
        {race, "no barrier or mbarrier orders them", "cp.async.bulk.tensor"}},
+      {"Q given back before its loads are over",
+       "short",
+       "  pin(s);\n  wgmma_fence();\n  issue_qk(s, q, k_base + ((stage_k * kKBytes) >> 4));\n"
+       "  wgmma_wait_group<0>();\n  pin(s);\n  if (leader) mbarrier_arrive(shared + kKEmpty + 8 * stage_k);\n"
+       "  if (++stage_k == kStages) {\n    stage_k = 0;\n    phase_k ^= 1;\n  }\n"
+       "  __syncwarp();\n  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);",
+       1,
+       "  __syncwarp();\n  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);\n"
+       "  pin(s);\n  wgmma_fence();\n  issue_qk(s, q, k_base + ((stage_k * kKBytes) >> 4));\n"
+       "  wgmma_wait_group<0>();\n  pin(s);\n  if (leader) mbarrier_arrive(shared + kKEmpty + 8 * stage_k);\n"
+       "  if (++stage_k == kStages) {\n    stage_k = 0;\n    phase_k ^= 1;\n  }\n",
+       {late_load, "no use of what that load brought", "cp.async.bulk.tensor"}},
 
       // -- wgmma ------------------------------------------------------------------------------------------
       {"no wgmma.fence after O was rescaled",

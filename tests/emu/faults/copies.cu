@@ -111,6 +111,28 @@ extern "C" __global__ void kernel(const float* in, float* out, unsigned* flags) 
         : "memory");
   }
 #endif
+#if FAULT == 20
+  // The tile once more: given back when it has been read, loaded with other numbers, and only then is used what was read.
+  __shared__ __align__(8) unsigned long long empty;
+  if (thread == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 128;" ::"r"(address_of(&empty)));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+  const float read = tiles[0][thread * 4];
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_of(&empty)) : "memory");
+  if (thread == 0) {
+    wait(address_of(&empty), 0);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 2048;" ::"r"(address_of(&barrier)) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 2048, [%2];" ::"r"(
+            address_of(&tiles[0][0])),
+        "l"(in + 512), "r"(address_of(&barrier))
+        : "memory");
+  }
+  wait(address_of(&barrier), 1);
+  if (read != float(thread * 4 % 7)) out[512] = -1.f;
+#endif
 #if FAULT == 17
   if (thread == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" ::"r"(address_of(&barrier)) : "memory");
 #endif

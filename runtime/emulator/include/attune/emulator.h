@@ -34,6 +34,7 @@ enum class FindingKind {
   uninitialised_read,  ///< memory that was never written
   race,                ///< two accesses, one of them a write, that no synchronisation orders
   proxy_race,          ///< generic writes seen by the async proxy without fence.proxy.async
+  late_load,           ///< shared memory given to the async proxy by a release that can overtake a load from it
   register_hazard,     ///< registers of a pending wgmma touched before wgmma.wait_group, or not fenced before it
   barrier_misuse,      ///< bar/barrier with a wrong count, mixed roles, an exited warp, divergent .aligned
   mbarrier_misuse,     ///< uninitialised, wrong count, transaction-count overflow, arrival of an invalidated object
