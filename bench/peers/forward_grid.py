@@ -12,6 +12,7 @@ import torch
 
 import grid_run
 import peers
+import scores
 import tensors
 
 
@@ -22,11 +23,23 @@ class Forward(grid_run.Operation):
     # fp16.
     limits = {"bf16": {"o": 1e-2, "lse": 1e-3}, "fp16": {"o": 2.5e-3, "lse": 1e-3}}
 
+    def add_arguments(self, group):
+        group.add_argument(
+            "--scores",
+            type=scores.kind,
+            default=scores.NORMAL,
+            metavar="KIND",
+            help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL})",
+        )
+
+    def use(self, args):
+        self._scores = args.scores
+
     def prepare(self, runtime, problems, made):
         self._arena = tensors.Arena(problems)
 
     def tensors(self, problem):
-        return self._arena.tensors(problem)
+        return scores.applied(self._scores, self._arena.tensors(problem), problem.heads_kv)
 
     def bind(self, plan, views):
         return plan.bind(**views, stream=torch.cuda.current_stream().cuda_stream)

@@ -39,6 +39,9 @@ class Operation(abc.ABC):
     def add_arguments(self, group):
         """Options of its own."""
 
+    def use(self, args):
+        """Takes their values."""
+
     def adapted(self, problem, _args):
         """The problem as those options want it."""
         return problem
@@ -307,6 +310,7 @@ def main(operation):
     args = arguments(operation)
     begin = time.monotonic()
     fa3 = peers.Fa3Table(args.fa3_table)
+    operation.use(args)
     cells, runtime = prepare(args, operation, wanted(args, operation))
     nvml = environment.open_nvml()
     described = environment.describe(args, runtime.lib, nvml)

@@ -31,6 +31,7 @@ import grid  # noqa: E402
 import grid_run  # noqa: E402
 import options  # noqa: E402
 import peers  # noqa: E402
+import scores  # noqa: E402
 import tensors  # noqa: E402
 from attune_ctypes import AttuneError  # noqa: E402
 from problem import Problem  # noqa: E402
@@ -185,6 +186,13 @@ class Options(Folder):
             {p.batch: names for p, names in found.items()},
             {1: ["a=1,b=2", "plan", "d"], 2: ["c", "d", "plan"], 3: ["d", "plan"]},
         )
+
+    def test_kinds_of_scores(self):
+        for kind in ("normal", "sd1", "sd60", "sinks", "mixed"):
+            self.assertEqual(arguments(forward_grid.Forward(), "--scores", kind).scores, kind)
+        for kind in ("sd0", "sd100", "sd", "sd-3", "flat", ""):
+            self.assertIn(scores.MEANING, arguments(forward_grid.Forward(), "--scores", kind))
+        self.assertIn("unrecognized", arguments(backward_grid.Backward(), "--scores", "sd10"))
 
     def test_a_bad_file_of_pairs(self):
         operation = backward_grid.Backward()
