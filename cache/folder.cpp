@@ -83,15 +83,11 @@ std::int64_t size_of(const std::string& path) {
   return stat(path.c_str(), &info) == 0 ? info.st_size : 0;
 }
 
-FolderLock::FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout) {
+FolderLock::FolderLock(const std::string& directory, Mode mode, bool writable, std::chrono::milliseconds timeout) {
   const std::string path = directory + "/cache.lock";
-  if (mode == Mode::exclusive) {
-    file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file_ < 0) raise_errno(errno, "cannot make " + path);
-  } else {
-    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file_ < 0) return;
-  }
+  file_ = ::open(path.c_str(), (writable ? O_CREAT | O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file_ < 0 && mode == Mode::exclusive) raise_errno(errno, "cannot make " + path);
+  if (file_ < 0) return;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (flock(file_, (mode == Mode::shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return;  // no locks on this file system

@@ -33,10 +33,10 @@ class FolderLock {
  public:
   enum class Mode { shared, exclusive };
 
-  /// Exclusive: throws Fault if it takes longer than `timeout`. Shared: nothing is written, and nothing is held where
-  /// there is no file to lock (nobody has made or set aside a database here) or it takes longer, since a good database
-  /// should be found also beside somebody who hangs. Where the file system has no locks, none is held.
-  FolderLock(const std::string& directory, Mode mode, std::chrono::milliseconds timeout);
+  /// The file to lock is made if there is none and the folder is `writable`. Exclusive: throws Fault if there is none,
+  /// or if it takes longer than `timeout`. Shared: nothing is held then, since a good database should be found also
+  /// beside somebody who hangs. Where the file system has no locks, none is held.
+  FolderLock(const std::string& directory, Mode mode, bool writable, std::chrono::milliseconds timeout);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

@@ -203,14 +203,14 @@ void StoreImpl::open_disk() {
 bool StoreImpl::open_file(const std::string& file) {
   Found found = Found::damaged;
   try {
-    const FolderLock lock(directory_, FolderLock::Mode::shared, options_.busy_timeout);
+    const FolderLock lock(directory_, FolderLock::Mode::shared, writable_, options_.busy_timeout);
     found = look_at(file);
   } catch (const Fault& fault) {
     if (fault.kind() != FaultKind::corrupt || !writable_) throw;
   }
   const bool made = found == Found::ours || found == Found::later_version;
   if (writable_ && !made && found != Found::unusable) {
-    const FolderLock lock(directory_, FolderLock::Mode::exclusive, options_.busy_timeout);
+    const FolderLock lock(directory_, FolderLock::Mode::exclusive, writable_, options_.busy_timeout);
     found = make_or_mend(file, lock);
   }
   if (found == Found::nothing || found == Found::empty) leave_disk_alone();
@@ -320,7 +320,7 @@ bool StoreImpl::recover(const Fault& fault, bool writing, const FolderLock* held
   }
   try {
     std::optional<FolderLock> lock;
-    if (held == nullptr) lock.emplace(directory_, FolderLock::Mode::exclusive, options_.busy_timeout);
+    if (held == nullptr) lock.emplace(directory_, FolderLock::Mode::exclusive, writable_, options_.busy_timeout);
     if (set_aside(file_, inode_, now())) ++stats_.quarantined;
   } catch (const Fault& next) {
     warn_of(next);

@@ -286,6 +286,12 @@ TEST_CASE("read-only mode writes nothing and keeps what is new in memory") {
   Store store = Store::open(options);
   CHECK_FALSE(store.find_kernel(key_of("a")));
   CHECK_FALSE(std::filesystem::exists(folder / "absent"));
+
+  options.directory = folder / "empty";
+  std::filesystem::create_directory(options.directory);
+  std::filesystem::permissions(options.directory, std::filesystem::perms(0700));
+  CHECK_FALSE(Store::open(options).find_kernel(key_of("a")));
+  CHECK(std::filesystem::is_empty(options.directory));
 }
 
 TEST_CASE("where the cache lies") {
