@@ -1,7 +1,7 @@
 // needs: types.cuh element.cuh ptx/barrier.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/bulk.cuh ptx/mbarrier.cuh ptx/shared.cuh ptx/turn.cuh backward/tile.cuh
 // The sums of dQ as a ring of slots that stays in L2: a (sequence, KV head) pair has the slot pair % slots, with all
 // query tiles of its group. Blocks of keys count what they have added to a tile. A warp of each thread block finishes
-// tiles, in the order in which they become complete: dQ leaves, and the sums are zeros again for the slot's next pair.
+// tiles, in the order in which they become complete: dQ leaves, and unless the next pair's are stored, zeros are left.
 //
 // Nobody waits for ever: whoever adds to a pair waits for one of an earlier section, whose blocks of keys, handed out
 // in order, wait for none of this section; and tiles are handed out to those who finish them in the order of the
