@@ -45,7 +45,7 @@ class Backward(grid_run.Operation):
     def adapted(self, problem, args):
         return dataclasses.replace(problem, deterministic=problem.deterministic or args.deterministic)
 
-    def prepare(self, runtime, problems, made):
+    def prepare(self, _args, runtime, problems, made):
         """All plans share a workspace, as they run one after another."""
         self._arena = tensors.Arena(problems, ("q", "k", "v", "d_o", *GRADIENTS))
         bytes_needed = max((plan.workspace_bytes() for plan in made), default=0)

@@ -32,10 +32,8 @@ class Forward(grid_run.Operation):
             help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL})",
         )
 
-    def use(self, args):
+    def prepare(self, args, runtime, problems, made):
         self._scores = args.scores
-
-    def prepare(self, runtime, problems, made):
         self._arena = tensors.Arena(problems)
 
     def tensors(self, problem):

@@ -39,15 +39,12 @@ class Operation(abc.ABC):
     def add_arguments(self, group):
         """Options of its own."""
 
-    def use(self, args):
-        """Takes their values."""
-
     def adapted(self, problem, _args):
         """The problem as those options want it."""
         return problem
 
     @abc.abstractmethod
-    def prepare(self, runtime, problems, made):
+    def prepare(self, args, runtime, problems, made):
         """Before anything below. `made`: all the plans."""
 
     @abc.abstractmethod
@@ -255,7 +252,7 @@ def prepare(args, operation, configs):
     runtime = plans.open_runtime(args)
     requests = [(problem, name) for problem, names in configs.items() for name in names]
     made = plans.create(runtime, requests, args)
-    operation.prepare(runtime, list(configs), [p for p in made.values() if not isinstance(p, Exception)])
+    operation.prepare(args, runtime, list(configs), [p for p in made.values() if not isinstance(p, Exception)])
     cells = [Cell(operation, problem) for problem in configs]
     for cell in cells:
         cell.prepare({name: made[cell.problem, name] for name in configs[cell.problem]})
@@ -310,7 +307,6 @@ def main(operation):
     args = arguments(operation)
     begin = time.monotonic()
     fa3 = peers.Fa3Table(args.fa3_table)
-    operation.use(args)
     cells, runtime = prepare(args, operation, wanted(args, operation))
     nvml = environment.open_nvml()
     described = environment.describe(args, runtime.lib, nvml)

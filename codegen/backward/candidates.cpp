@@ -93,29 +93,27 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
         for (const Grid& grid : kGrids)
           for (bool v_in_registers : {false, true})
             for (const Boundaries& boundaries : kBoundaries)
-              for (const auto& [skip, sums] : {std::pair{false, Sums::zeroed},
-                                               {true, Sums::zeroed},
-                                               {false, Sums::stored},
-                                               {true, Sums::stored}}) {
-                const Tunables t{.block_m = block_m,
-                                 .split = split,
-                                 .k_stages = boundaries.k_stages,
-                                 .ds_stages = order.ds_stages,
-                                 .lag = order.lag,
-                                 .ping_pong = order.ping_pong,
-                                 .late_fences = order.late_fences,
-                                 .prefetch = order.prefetch,
-                                 .v_in_registers = v_in_registers,
-                                 .skip = skip,
-                                 .dq = grid.dq,
-                                 .sums = sums,
-                                 .dkv = boundaries.dkv,
-                                 .boundary = boundaries.boundary,
-                                 .persistent = grid.persistent,
-                                 .finish = grid.finish,
-                                 .registers = grid.registers};
-                if (worth_trying(p, t)) consider(t);
-              }
+              for (Sums sums : {Sums::zeroed, Sums::stored})
+                for (bool skip : {false, true}) {
+                  const Tunables t{.block_m = block_m,
+                                   .split = split,
+                                   .k_stages = boundaries.k_stages,
+                                   .ds_stages = order.ds_stages,
+                                   .lag = order.lag,
+                                   .ping_pong = order.ping_pong,
+                                   .late_fences = order.late_fences,
+                                   .prefetch = order.prefetch,
+                                   .v_in_registers = v_in_registers,
+                                   .skip = skip,
+                                   .dq = grid.dq,
+                                   .sums = sums,
+                                   .dkv = boundaries.dkv,
+                                   .boundary = boundaries.boundary,
+                                   .persistent = grid.persistent,
+                                   .finish = grid.finish,
+                                   .registers = grid.registers};
+                  if (worth_trying(p, t)) consider(t);
+                }
   return all;
 }
 

@@ -95,7 +95,7 @@ class Operation(backward_grid.Backward):
 
     outputs, limits, peer = ("d_q",), {"bf16": {"d_q": 0.01}}, Peer
 
-    def prepare(self, runtime, problems, made):
+    def prepare(self, args, runtime, problems, made):
         self.prepared = len(problems), len(made)
 
     def tensors(self, problem):
@@ -193,6 +193,30 @@ class Options(Folder):
         for kind in ("sd0", "sd100", "sd", "sd-3", "flat", ""):
             self.assertIn(scores.MEANING, arguments(forward_grid.Forward(), "--scores", kind))
         self.assertIn("unrecognized", arguments(backward_grid.Backward(), "--scores", "sd10"))
+
+    @unittest.skipUnless(HAS_TORCH, "needs PyTorch")
+    def test_inputs_have_the_scores_they_should(self):
+        import torch
+
+        generator = torch.Generator().manual_seed(3)
+        views = {
+            name: torch.randn(1, 1024, heads, 64, generator=generator) for name, heads in (("q", 4), ("k", 2))
+        }
+        for kind, deviations, sunk in (
+            ("normal", [1] * 4, [False] * 4),
+            ("sd30", [30] * 4, [False] * 4),
+            ("sinks", [1] * 4, [True] * 4),
+            ("mixed", [0.5, 30, 7.7, 2], [True, False, False, False]),
+        ):
+            found = scores.applied(kind, views, 2)
+            keys = found["k"].repeat_interleave(2, dim=2)
+            all_scores = torch.einsum("bqhd,bkhd->hqk", found["q"], keys) / 8
+            for head in range(4):
+                with self.subTest(kind=kind, head=head):
+                    deviation = all_scores[head, :, 1:].std().item()
+                    self.assertLess(abs(deviation - deviations[head]), 0.1 * deviations[head] + 0.25)
+                    share = all_scores[head].softmax(-1)[:, 0].mean().item()
+                    self.assertEqual(share > 0.9, sunk[head], share)
 
     def test_a_bad_file_of_pairs(self):
         operation = backward_grid.Backward()
@@ -382,7 +406,7 @@ class ForwardPass(unittest.TestCase):
             mock.patch.object(backward_grid.tensors, "Arena", mock.MagicMock()),
             mock.patch.object(backward_grid.tensors, "empty", lambda *_: None),
         ):
-            operation.prepare(SimpleNamespace(plan=plan), [problem], [])
+            operation.prepare(None, SimpleNamespace(plan=plan), [problem], [])
             operation._arena.tensors.return_value = {}
             with self.assertRaisesRegex(grid_run.NoInputs, "the forward pass before it: no forward kernel"):
                 operation.tensors(problem)
