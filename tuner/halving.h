@@ -16,7 +16,7 @@ struct Placing {
 };
 
 /// Rounds in their order. The first sees every kernel; `variants` sees the launch variants of the best kernels; the
-/// finals give at least 15 samples each, interleaved, with rests in between.
+/// finals give at least 15 samples each, interleaved. All but the sustained one have rests in between.
 enum class Round { first, second, variants, finals, sustained };
 inline constexpr std::size_t kMostFinalists = 8;
 inline constexpr std::size_t kVariedKernels = 6;

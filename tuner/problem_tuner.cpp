@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "codegen/default_table.h"
 
 namespace attune::tuner {
 namespace {
@@ -103,7 +104,10 @@ void ProblemTuner::select(KernelTexts& preferred) {
       preferred.insert(codegen::kernel_part(config));
     }
   }
-  if (guess_.family == codegen::Family::sm90) heuristic_ = add(guess_)->text;
+  if (!codegen::is_reference(guess_.family)) heuristic_ = add(guess_)->text;
+  if (!listed && searcher_) {
+    for (const codegen::Config& config : codegen::tabled_configs(run_.arch, problem_)) add(config);
+  }
   report_.counts.selected = static_cast<int>(candidates_.size());
 }
 

@@ -107,7 +107,8 @@ void ProblemTuner::first_round(Measurer& measurer, const StopCondition& stop) {
   // The best by the model come first: if time runs out, they have been timed.
   std::stable_sort(entrants.begin(), entrants.end(),
                    [](const Candidate* a, const Candidate* b) { return a->estimate < b->estimate; });
-  const double each = expected_seconds(options_for(Round::first, 0), 1, launch_seconds(entrants));
+  const double launch = launch_seconds(entrants);
+  const double each = expected_seconds(options_for(Round::first, launch), 1, launch);
   const auto part = static_cast<std::size_t>(std::max(8.0, std::floor(kPartSeconds / std::max(each, 1e-6))));
   for (std::size_t i = 0; i < entrants.size(); i += part) {
     if (i > 0 && stop.expired()) return;

@@ -76,6 +76,7 @@ TEST_CASE("who stays in a race") {
   CHECK(finals.turns * finals.launches >= 15);
   CHECK(kFewestFinalTurns * static_cast<std::size_t>(finals.launches) >= 15);
   CHECK(finals.rest_seconds > finals.launches * 3e-3);
+  CHECK(options_for(Round::second, 3e-3).rest_seconds == finals.rest_seconds);
   CHECK(expected_seconds(finals, 8, 3e-3) < 3);
 }
 
