@@ -58,7 +58,7 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   main_.config.block.x = static_cast<unsigned>(shape().threads);
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
   set_blocks(grid_.blocks);
-  before_ = kernels_of(shape().before, query_tiles);
+  before_ = kernels_of(shape().before, grid_.prepared);
   after_ = kernels_of(shape().after, query_tiles);
   if (!has_queries_ && !has_keys_) return;
   maps_.emplace(device(), problem, shape(),
@@ -165,6 +165,7 @@ codegen::BackwardParams BackwardPlan::params_of(const BackwardArgs& args, float 
   params.turns = reinterpret_cast<unsigned*>(memory + workspace_.turns_at);
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace_.ticket_at);
   params.finished = reinterpret_cast<unsigned*>(memory + workspace_.finished_at);
+  params.ready = reinterpret_cast<unsigned*>(memory + workspace_.ready_at);
   const auto or_dense = [](const Strides& given, const Strides& dense) { return given == Strides{} ? dense : given; };
   const Strides o = or_dense(args.o_strides, default_o_strides_), d_o = or_dense(args.d_o_strides, default_o_strides_),
                 d_q = or_dense(args.d_q_strides, default_q_strides_),

@@ -36,7 +36,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
       fmt::format(
           "{}{}{}{}{}{}", takes_turns(spec) ? " in order" : "", t.sums == Sums::stored ? ", the first one stored" : "",
           t.skip ? ", unseen tiles skipped" : "", t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
-          t.persistent ? ", persistent" : "", t.finish == Finish::ring ? ", finished from a ring of sums" : ""));
+          t.persistent ? ", persistent" : "", t.finish == Finish::ring ? ", finished from a ring of sums" : "") +
+          (t.prepare == Prepare::inside ? ", prepared inside" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -137,6 +138,11 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   } else if (t.dq == DqPath::bulk) {
     out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
   }
+  if (t.prepare == Prepare::inside) {
+    out.line("if (warp >= 2)");
+    out.line("  prepare_ahead<{}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}>(params);", element_name(spec.dtype),
+             spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.persistent, t.registers == 224 ? 4 : t.registers == 232 ? 2 : 1);
+  }
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", t.registers);
   if (consumers_are_alike(spec)) {
@@ -200,7 +206,9 @@ EmittedKernel emit(const KernelSpec& spec) {
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
   const bool turns = waits_for_blocks(spec), ticket = turns || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
+  const bool inside = spec.config.backward.prepare == Prepare::inside;
   if (turns) parts.push_back("ptx/turn.cuh");
+  if (inside) parts.push_back("backward/ahead.cuh");
   if (passes)
     parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
   else
@@ -210,9 +218,9 @@ EmittedKernel emit(const KernelSpec& spec) {
   emit_plan(out, spec);
   backward::emit_products(out, spec);
   emit_side(out, kernel.shape.before.front(),
-            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}>(params);",
+            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}, {}>(params);",
                         element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, turns || ring, ticket,
-                        ring, spec.config.backward.sums == Sums::stored));
+                        ring, spec.config.backward.sums == Sums::stored, inside));
   if (passes) {
     emit_passes(out, spec, kernel.shape);
   } else {

@@ -24,7 +24,7 @@ void emit_consumers(Writer& out, const KernelSpec& spec);
 /// DqPath::pass: constants, producers and consumers of both kinds of thread block, and the main kernel.
 void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape);
 /// One thread's part of emit_producer() alone: K and V of a block, then Q and dO tile by tile.
-void emit_key_producer(Writer& out);
+void emit_key_producer(Writer& out, bool inside);
 
 /// The main kernel's declaration, up to the opening brace, and its address of shared memory.
 /// With `dq`: it takes a map of dQ, too.

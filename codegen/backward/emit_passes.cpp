@@ -419,7 +419,7 @@ class PassPrinter {
 }  // namespace
 
 void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
-  emit_key_producer(out);
+  emit_key_producer(out, false);
   PassPrinter(out, spec, shape).print();
 }
 

@@ -89,6 +89,8 @@ constexpr std::string_view kLoadV = "load_keys<kVChunks>(map_v, shared + kShared
 constexpr std::string_view kLoadStep =
     "load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);";
 
+constexpr std::string_view kAwaitTile = "wait_until_prepared(params, tile);";
+
 void open_produce(Writer& out, bool persistent) {
   out.line("// Producer: one thread loads, in the order in which the consumers read.");
   out.open(
@@ -99,14 +101,22 @@ void open_produce(Writer& out, bool persistent) {
   out.line("int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;");
 }
 
-void emit_produce(Writer& out) {
+// All steps of a block but the `first` ones. What prepares a tile may be behind: the look at it hides where the wait
+// for an empty stage follows.
+void emit_load_steps(Writer& out, int first, bool inside) {
+  out.line("#pragma unroll 1");
+  out.open(fmt::format("for (int step = {}; step < block.steps; step++) {{", first));
+  if (inside) out.line(kAwaitTile);
+  out.line(kLoadStep);
+  out.close();
+}
+
+void emit_produce(Writer& out, bool inside) {
   open_produce(out, false);
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line(kLoadK);
   out.line(kLoadV);
-  out.line("#pragma unroll 1");
-  out.line("for (int step = 0; step < block.steps; step++)");
-  out.line("  {}", kLoadStep);
+  emit_load_steps(out, 0, inside);
   out.close();
   out.line("");
 }
@@ -130,6 +140,8 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line("prefetch_keys(map_k, map_v, block);");
+  const bool inside = spec.config.backward.prepare == Prepare::inside;
+  if (inside) out.line(kAwaitTile);
   if (spec.config.backward.k_stages > 1) {
     out.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
     out.line("mbarrier_wait(shared + kKEmpty + 8 * stage_k, phase_slot ^ stage_k);");
@@ -146,9 +158,7 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
     out.line(kLoadK);
   }
   out.line("phase_keys ^= 1;");
-  out.line("#pragma unroll 1");
-  out.line("for (int step = 1; step < block.steps; step++)");
-  out.line("  {}", kLoadStep);
+  emit_load_steps(out, 1, inside);
   out.close();
   out.close();
   out.line("");
@@ -156,16 +166,16 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
 
 }  // namespace
 
-void emit_key_producer(Writer& out) {
+void emit_key_producer(Writer& out, bool inside) {
   emit_load_keys(out);
   emit_load_queries(out);
   emit_load_step(out);
-  emit_produce(out);
+  emit_produce(out, inside);
 }
 
 void emit_producer(Writer& out, const KernelSpec& spec) {
   if (!spec.config.backward.persistent) {
-    emit_key_producer(out);
+    emit_key_producer(out, spec.config.backward.prepare == Prepare::inside);
   } else {
     emit_load_keys(out);
     emit_load_queries(out);

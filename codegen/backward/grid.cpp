@@ -37,6 +37,13 @@ BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& lau
   std::int64_t slots = pairs;
   if (ring) slots = tiles_n == 0 ? 0 : std::min(slots, ring_slots(p, tiles_n, grid.section, workers));
   grid.slots = static_cast<int>(slots);
+  const std::int64_t tiles = divided_up(p.seqlen_q, t.block_m) * p.heads * p.batch;
+  grid.prepared = static_cast<int>(tiles);
+  if (t.prepare == backward::Prepare::inside && tiles_n > 0) {
+    // What the first blocks of keys need at once comes before, with the whole chip's bandwidth.
+    grid.prepared = static_cast<int>(std::min(tiles, divided_up(workers * t.block_n(), t.block_m)));
+    grid.ahead = static_cast<int>(workers);
+  }
   return grid;
 }
 
@@ -54,6 +61,8 @@ BackwardParams backward_params(const KernelSpec& spec, const Problem& p, const B
   params.section = grid.section;
   params.slots = grid.slots;
   params.tiles_of_pair = params.tiles_m * params.group;
+  params.prepared = grid.prepared;
+  params.ahead = grid.ahead;
   return params;
 }
 

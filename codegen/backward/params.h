@@ -26,6 +26,7 @@ struct BackwardParams {
   unsigned* turns = nullptr;
   unsigned* ticket = nullptr;
   unsigned* finished = nullptr;
+  unsigned* ready = nullptr;
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int64_t do_batch = 0, do_head = 0, do_row = 0;
   std::int64_t dq_batch = 0, dq_head = 0, dq_row = 0;
@@ -42,11 +43,13 @@ struct BackwardParams {
   std::int32_t section = 1;        ///< as in BackwardGrid
   std::int32_t slots = 0;          ///< as in BackwardGrid
   std::int32_t tiles_of_pair = 0;  ///< tiles_m * group
+  std::int32_t prepared = 0;       ///< as in BackwardGrid
+  std::int32_t ahead = 0;          ///< as in BackwardGrid
   float scale = 0;                 ///< softmax scale
   float scale_log2 = 0;            ///< scale * log2(e)
 };
 
-static_assert(sizeof(BackwardParams) == 280, "templates/backward/params.cuh takes 280 bytes");
+static_assert(sizeof(BackwardParams) == 296, "templates/backward/params.cuh takes 296 bytes");
 
 /// How a launch of a Family::sm90_backward build divides its work: the launch part of its config, and rules for what
 /// that leaves open. A pair is a KV head of a sequence.
@@ -54,6 +57,8 @@ struct BackwardGrid {
   int section = 1;          ///< KV heads whose Q and dO share L2 at a time; 1 to the number of pairs
   std::int64_t blocks = 0;  ///< thread blocks of the main kernel
   int slots = 0;            ///< pairs whose sums of dQ exist at a time; a section and more, if not all
+  int prepared = 0;         ///< query tiles that the kernel before the main one prepares; the main kernel does the rest
+  int ahead = 0;  ///< Prepare::inside: blocks of keys, beyond those that run, whose query tiles may be prepared by now
 };
 BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& launch_part, const Problem& problem,
                            int sms);
@@ -69,9 +74,10 @@ struct BackwardWorkspace {
   std::size_t dq_sums_at = 0;  ///< float [slots, heads / heads_kv, tiles_m, floats of a tile]: unscaled, as fragments
   std::size_t turns_at =
       0;  ///< unsigned [batch, heads, tiles_m]: key blocks added (deterministic, ring, or the first one alone)
-  std::size_t ticket_at =
-      0;  ///< unsigned [2]: key blocks (where they wait for each other, or persistent), query tiles (ring) handed out
+  std::size_t ticket_at = 0;  ///< unsigned [3]: key blocks (where they wait for each other, or persistent), query tiles
+                              ///< to finish (ring) and to prepare (Prepare::inside) handed out
   std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)
+  std::size_t ready_at = 0;     ///< unsigned [batch, heads, tiles_m]: prepared query tiles (Prepare::inside alone)
   std::size_t bytes = 0;
 };
 /// `slots` as in BackwardGrid.

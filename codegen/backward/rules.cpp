@@ -78,6 +78,14 @@ Reason finish(const Arch&, const KernelSpec& s) {
   return {};
 }
 
+Reason prepare(const Arch&, const KernelSpec& s) {
+  const Tunables& t = s.config.backward;
+  if (t.prepare == Prepare::launch) return {};
+  if (t.dq != DqPath::bulk || t.finish != Finish::launch)
+    return "prepare: inside needs two warps of the producers (allowed with dq = bulk and finish = launch)";
+  return {};
+}
+
 Reason shared_memory(const Arch& arch, const KernelSpec& s) {
   const int needed = backward::layout_of(s).bytes;
   if (needed > arch.shared_per_block)
@@ -111,7 +119,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 }  // namespace
 
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
-  for (const auto rule : {shapes, schedule, grid, finish, shared_memory, registers})
+  for (const auto rule : {shapes, schedule, grid, finish, prepare, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};
 }

@@ -11,6 +11,7 @@ constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
 constexpr std::array<const char*, 2> kSums{"zeroed", "stored"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
+constexpr std::array<const char*, 2> kPrepares{"launch", "inside"};
 constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
 constexpr std::array<const char*, 2> kBoundaries{"drained", "overlapped"};
 
@@ -35,6 +36,7 @@ Fields kernel_fields(const Tunables& t) {
           {"boundary", name_of(kBoundaries, t.boundary)},
           {"persistent", flag(t.persistent)},
           {"finish", name_of(kFinishes, t.finish)},
+          {"prepare", name_of(kPrepares, t.prepare)},
           {"registers", std::to_string(t.registers)}};
 }
 
@@ -79,6 +81,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.persistent = truth();
   else if (key == "finish")
     t.finish = value_of<Finish>(kFinishes, key, value);
+  else if (key == "prepare")
+    t.prepare = value_of<Prepare>(kPrepares, key, value);
   else if (key == "registers")
     t.registers = number(24, 240);
   else if (key == "workers")

@@ -46,6 +46,12 @@ enum class Finish {
   ring,    ///< a warp of the main kernel, as tiles become complete, from a ring of sums that stays in L2
 };
 
+/// Who computes what is needed of each query row, and zeroes the sums.
+enum class Prepare {
+  launch,  ///< a kernel before the main one
+  inside,  ///< that one for the first tiles, then two warps of the main one's producers, ahead of the blocks of keys
+};
+
 struct Tunables {
   // -- kernel part
   int block_m = 64;  ///< query rows a step
@@ -67,6 +73,7 @@ struct Tunables {
   Boundary boundary = Boundary::drained;
   bool persistent = false;  ///< a thread block computes block of keys after block of keys, as a counter hands them out
   Finish finish = Finish::launch;
+  Prepare prepare = Prepare::launch;
   int registers = 240;  ///< a consumer thread's; a producer thread has producer_registers()
   // -- launch part
   int workers = 0;  ///< thread blocks of a persistent grid; 0: one an SM

@@ -1,6 +1,6 @@
 // needs: types.cuh element.cuh ptx/global.cuh backward/params.cuh backward/tile.cuh
-// Before the main kernel: what it needs of each query row, counters and sums of dQ that start from zero. A block a
-// query tile.
+// What the main kernel needs of each query row, counters and sums of dQ that start from zero. Before it, a thread block
+// a query tile.
 
 constexpr int kPrepareThreads = 256;
 
@@ -20,7 +20,7 @@ ATTUNE_DEVICE float dot_of_pairs(uint32_t a, uint32_t b) {
 
 // dQ of a tile whose sums in a ring nobody finishes, since nothing is added to them.
 template <int kHeadDim, int kBlockM>
-ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int64_t batch, int64_t head, int m) {
+ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int batch, int head, int m) {
   for (int i = threadIdx.x; i < kBlockM * (kHeadDim / 8); i += kPrepareThreads) {
     const int row = m * kBlockM + i / (kHeadDim / 8), unit = i % (kHeadDim / 8);
     if (row >= params.seqlen_q) continue;
@@ -29,55 +29,81 @@ ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int64_t batch, int64_t 
   }
 }
 
-// A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so that their P is 0.
-// kStored: the first block of keys that sees a tile stores its sums.
-template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
-          bool kCounted, bool kTicket, bool kRing, bool kStored>
-ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
+// A query tile, by kThreads threads. A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so
+// that their P is 0. kAtOnce: rows of each thread whose loads are under way together.
+template <typename Element, int kHeadDimV, int kBlockM, int kThreads, int kAtOnce>
+ATTUNE_DEVICE void prepare_rows(const BackwardParams& params, int index, int batch, int head, int m, int thread) {
   constexpr float kLog2E = 1.44269504088896f;
-  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
-  constexpr int kPasses = (kBlockM + kRows - 1) / kRows;
-  const int64_t tile = blockIdx.x;
-  const int64_t pair = tile / params.tiles_m;
-  const int m = static_cast<int>(tile - pair * params.tiles_m);
-  const int64_t batch = pair / params.heads, head = pair - batch * params.heads;
-  const int lane = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
-  uint4 o[kPasses], d_o[kPasses];  // all loads first
+  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kThreads / kLanes;
+  const int lane = thread % kLanes, rows = min(kBlockM, params.seqlen_q - m * kBlockM);
+  const bool in_row = 8 * lane < kHeadDimV;
+  const int64_t row = m * kBlockM + thread / kLanes;
+  const uint16_t* o_row = params.o + batch * params.o_batch + head * params.o_head + row * params.o_row + 8 * lane;
+  const uint16_t* do_row =
+      params.d_o + batch * params.do_batch + head * params.do_head + row * params.do_row + 8 * lane;
+#pragma unroll 1
+  for (int first = thread / kLanes; first < kBlockM; first += kAtOnce * kRows) {
+    uint4 o[kAtOnce], d_o[kAtOnce];  // all loads first
 #pragma unroll
-  for (int pass = 0; pass < kPasses; pass++) {
-    const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;
-    o[pass] = d_o[pass] = make_uint4(0, 0, 0, 0);
-    if (in_tile < kBlockM && row < params.seqlen_q && 8 * lane < kHeadDimV) {
-      o[pass] = *reinterpret_cast<const uint4*>(params.o + batch * params.o_batch + head * params.o_head +
-                                                row * params.o_row + 8 * lane);
-      d_o[pass] = *reinterpret_cast<const uint4*>(params.d_o + batch * params.do_batch + head * params.do_head +
-                                                  row * params.do_row + 8 * lane);
+    for (int i = 0; i < kAtOnce; i++) {
+      o[i] = d_o[i] = make_uint4(0, 0, 0, 0);
+      if (first + i * kRows < rows && in_row) {
+        o[i] = *reinterpret_cast<const uint4*>(o_row);
+        d_o[i] = *reinterpret_cast<const uint4*>(do_row);
+      }
+      o_row += kRows * params.o_row;
+      do_row += kRows * params.do_row;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) {
+      const int in_tile = first + i * kRows;
+      float sum = (dot_of_pairs<Element>(o[i].x, d_o[i].x) + dot_of_pairs<Element>(o[i].y, d_o[i].y)) +
+                  (dot_of_pairs<Element>(o[i].z, d_o[i].z) + dot_of_pairs<Element>(o[i].w, d_o[i].w));
+#pragma unroll
+      for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+      if (lane != 0 || in_tile >= kBlockM) continue;
+      const int64_t at = static_cast<int64_t>(index) * kBlockM + in_tile;
+      const int64_t of_lse = (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + m * kBlockM + in_tile;
+      const float lse = in_tile < rows ? params.lse[of_lse] : -infinity();
+      const bool sees_keys = lse != -infinity();
+      params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
+      params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[of_lse] : sum;
     }
   }
+}
+
+template <int kFloats, int kThreads>
+ATTUNE_DEVICE void zero_sums(float* sums, int thread) {
+#pragma unroll 4
+  for (int i = thread; i < kFloats / 4; i += kThreads)
+    reinterpret_cast<float4*>(sums)[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+}
+
+// kStored: the first block of keys that sees a tile stores its sums. kInside: the main kernel prepares what follows
+// behind params.prepared tiles.
+template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
+          bool kCounted, bool kTicket, bool kRing, bool kStored, bool kInside>
+ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
+  constexpr int kPasses = (kBlockM * lanes_of_row(kHeadDimV) + kPrepareThreads - 1) / kPrepareThreads;
+  const auto [pair, batch, head, m, tile] = ordered_tile_at(blockIdx.x, params);
   const bool unseen = key_blocks_of<kBlockM, kBlockN, kCausal>(m, params) == 0;
-  if (kRing ? !kStored && tile < params.slots * params.tiles_of_pair : !kStored || unseen) {
-    float4* const sums = reinterpret_cast<float4*>(params.dq_sums + tile * kDqFloats);
-    for (int i = threadIdx.x; i < kDqFloats / 4; i += kPrepareThreads) sums[i] = make_float4(0.f, 0.f, 0.f, 0.f);
-  }
+  if (kRing ? !kStored && tile < params.slots * params.tiles_of_pair : !kStored || unseen)
+    zero_sums<kDqFloats, kPrepareThreads>(params.dq_sums + static_cast<int64_t>(tile) * kDqFloats, threadIdx.x);
   if (kRing && (kStored ? unseen : params.tiles_n == 0)) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
-#pragma unroll
-  for (int pass = 0; pass < kPasses; pass++) {
-    const int in_tile = first + pass * kRows, row = m * kBlockM + in_tile;
-    float sum = (dot_of_pairs<Element>(o[pass].x, d_o[pass].x) + dot_of_pairs<Element>(o[pass].y, d_o[pass].y)) +
-                (dot_of_pairs<Element>(o[pass].z, d_o[pass].z) + dot_of_pairs<Element>(o[pass].w, d_o[pass].w));
-#pragma unroll
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
-    if (lane != 0 || in_tile >= kBlockM) continue;
-    const int64_t at = tile * kBlockM + in_tile;
-    const int64_t index = pair * params.seqlen_q + row;
-    const float lse = row < params.seqlen_q ? params.lse[index] : -infinity();
-    const bool sees_keys = lse != -infinity();
-    params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
-    params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[index] : sum;
+  prepare_rows<Element, kHeadDimV, kBlockM, kPrepareThreads, kPasses>(params, tile, batch, head, m, threadIdx.x);
+  if (kInside) {  // fewer thread blocks than tiles
+    const int tiles = params.pairs * params.tiles_of_pair;
+    for (int i = blockIdx.x * kPrepareThreads + threadIdx.x; i < tiles; i += gridDim.x * kPrepareThreads) {
+      if (kCounted) params.turns[i] = 0;
+      params.ready[i] = place_of(i, params) < params.prepared;
+    }
   }
   if (threadIdx.x != 0) return;
-  if (kCounted) params.turns[tile] = 0;
-  if (kTicket && tile == 0) params.ticket[0] = 0;
-  if (kRing && tile == 0) params.ticket[1] = 0;
-  if (kRing && tile % params.tiles_of_pair == 0) params.finished[tile / params.tiles_of_pair] = 0;
+  if (kCounted && !kInside) params.turns[tile] = 0;
+  if (blockIdx.x == 0) {
+    if (kTicket) params.ticket[0] = 0;
+    if (kRing) params.ticket[1] = 0;
+    if (kInside) params.ticket[2] = params.prepared;
+  }
+  if (kRing && tile % params.tiles_of_pair == 0) params.finished[pair] = 0;
 }

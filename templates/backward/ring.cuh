@@ -61,7 +61,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
   constexpr int kColumns = kBlockM == 64 ? (kHeadDim + 63) / 64 * 64 : kHeadDim;
   constexpr int kChunks = (kColumns + 63) / 64, kPieces = kBlockM / 64 * kChunks;
   const int lane = threadIdx.x & 31;
-  const int tiles = params.pairs * params.tiles_of_pair, group = params.group;
+  const int tiles = params.pairs * params.tiles_of_pair;
   int phase = 0, next = 0;
   if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);
 #pragma unroll 1
@@ -69,14 +69,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
     const int at = __shfl_sync(kFullWarp, next, 0);
     if (at >= tiles) break;
     if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);  // early, so that the answer is there when it is needed
-    // Section by section, and the tiles of all its pairs in the order in which blocks of keys visit them.
-    const int per_section = params.section * params.tiles_of_pair;
-    const int section = at / per_section, first_pair = section * params.section;
-    const int pairs = min(params.section, params.pairs - first_pair), rest = at - section * per_section;
-    const int step = rest / pairs, pair = first_pair + (rest - step * pairs);
-    const int in_group = step / params.tiles_m, m = step - in_group * params.tiles_m;
-    const int batch = pair / params.heads_kv, head = (pair - batch * params.heads_kv) * group + in_group;
-    const int index = pair * params.tiles_of_pair + step;
+    const auto [pair, batch, head, m, index] = ordered_tile_at(at, params);
     float* const tile =
         params.dq_sums + static_cast<int64_t>(index - tiles_before_ring(pair, params)) * (kBlockM * kColumns);
     const auto load = [&](int piece) {

@@ -56,6 +56,33 @@ ATTUNE_DEVICE int key_blocks_of(int m, const BackwardParams& params) {
   return (max(params.seqlen_k - rows_behind, 0) + kBlockN - 1) / kBlockN;
 }
 
+// Query tiles in the order in which blocks of keys visit them: section by section, and in each the tiles of all its
+// pairs side by side.
+struct OrderedTile {
+  int pair, batch, head, m;
+  int index;  // among all query tiles
+};
+ATTUNE_DEVICE OrderedTile ordered_tile_at(int at, const BackwardParams& params) {
+  OrderedTile tile;
+  const int per_section = params.section * params.tiles_of_pair;
+  const int section = at / per_section, first_pair = section * params.section;
+  const int pairs = min(params.section, params.pairs - first_pair), rest = at - section * per_section;
+  const int step = rest / pairs, in_group = step / params.tiles_m;
+  tile.pair = first_pair + (rest - step * pairs);
+  tile.m = step - in_group * params.tiles_m;
+  tile.batch = tile.pair / params.heads_kv;
+  tile.head = (tile.pair - tile.batch * params.heads_kv) * params.group + in_group;
+  tile.index = tile.pair * params.tiles_of_pair + step;
+  return tile;
+}
+// The place of a tile in that order.
+ATTUNE_DEVICE int place_of(int index, const BackwardParams& params) {
+  const int pair = index / params.tiles_of_pair, step = index - pair * params.tiles_of_pair;
+  const int section = pair / params.section, first_pair = section * params.section;
+  const int pairs = min(params.section, params.pairs - first_pair);
+  return first_pair * params.tiles_of_pair + step * pairs + (pair - first_pair);
+}
+
 ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {
   ++tile.index;
   if (++tile.m == params.tiles_m) {

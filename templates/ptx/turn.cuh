@@ -7,6 +7,17 @@ ATTUNE_DEVICE uint32_t ld_acquire(const uint32_t* pointer) {
   return value;
 }
 
+// A counter of which only the size matters: nothing else is read by what it says.
+ATTUNE_DEVICE uint32_t ld_relaxed(const uint32_t* pointer) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+ATTUNE_DEVICE void st_release(uint32_t* pointer, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
 ATTUNE_DEVICE void red_release_add(uint32_t* pointer, uint32_t value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
