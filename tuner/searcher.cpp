@@ -27,6 +27,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
             fmt::format("skip {} lag {}", t.skip, t.lag),
             fmt::format("boundary {} block_m {}", number(t.boundary), t.block_m),
             fmt::format("persistent {} finish {}", t.persistent, number(t.finish)),
+            fmt::format("prepare {} finish {} persistent {}", number(t.prepare), number(t.finish), t.persistent),
             fmt::format("sums {} finish {}", number(t.sums), number(t.finish))};
   }
   return {fmt::format("softmax {} order {} remember {}", number(c.softmax), number(c.order), c.remember),

@@ -86,7 +86,9 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   // Two passes pay where a block has few keys for its additions to dQ, and where these would have to wait for each
   // other.
   if (std::max(p.head_dim, p.head_dim_v) > 128 || p.deterministic)
-    for (int ds_stages : {2, 1}) consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass});
+    for (int ds_stages : {2, 1})
+      for (Prepare prepare : {Prepare::inside, Prepare::launch})
+        consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass, .prepare = prepare});
   for (Split split : {Split::rows, Split::columns})
     for (int block_m : block_ms(p))
       for (const Order& order : kOrders)
@@ -94,26 +96,28 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
           for (bool v_in_registers : {false, true})
             for (const Boundaries& boundaries : kBoundaries)
               for (Sums sums : {Sums::zeroed, Sums::stored})
-                for (bool skip : {false, true}) {
-                  const Tunables t{.block_m = block_m,
-                                   .split = split,
-                                   .k_stages = boundaries.k_stages,
-                                   .ds_stages = order.ds_stages,
-                                   .lag = order.lag,
-                                   .ping_pong = order.ping_pong,
-                                   .late_fences = order.late_fences,
-                                   .prefetch = order.prefetch,
-                                   .v_in_registers = v_in_registers,
-                                   .skip = skip,
-                                   .dq = grid.dq,
-                                   .sums = sums,
-                                   .dkv = boundaries.dkv,
-                                   .boundary = boundaries.boundary,
-                                   .persistent = grid.persistent,
-                                   .finish = grid.finish,
-                                   .registers = grid.registers};
-                  if (worth_trying(p, t)) consider(t);
-                }
+                for (bool skip : {false, true})
+                  for (Prepare prepare : {Prepare::inside, Prepare::launch}) {
+                    const Tunables t{.block_m = block_m,
+                                     .split = split,
+                                     .k_stages = boundaries.k_stages,
+                                     .ds_stages = order.ds_stages,
+                                     .lag = order.lag,
+                                     .ping_pong = order.ping_pong,
+                                     .late_fences = order.late_fences,
+                                     .prefetch = order.prefetch,
+                                     .v_in_registers = v_in_registers,
+                                     .skip = skip,
+                                     .dq = grid.dq,
+                                     .sums = sums,
+                                     .dkv = boundaries.dkv,
+                                     .boundary = boundaries.boundary,
+                                     .persistent = grid.persistent,
+                                     .finish = grid.finish,
+                                     .prepare = prepare,
+                                     .registers = grid.registers};
+                    if (worth_trying(p, t)) consider(t);
+                  }
   return all;
 }
 

@@ -96,14 +96,17 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   const double q_heads = static_cast<double>(p.batch) * p.heads * rows;
   const double kv_heads = static_cast<double>(p.batch) * p.heads_kv * keys;
   const double dims = p.head_dim + p.head_dim_v, sums = l.dq_floats() / m * 4;
+  const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
+  // What is prepared in the main kernel comes beside its products.
+  const double tiles = tiles_m * p.heads * static_cast<double>(p.batch);
+  const double prepared = tiles > 0 ? grid.prepared / tiles : 1;
   // Prepare: O, dO; main: all inputs, dK, dV; dQ.
-  e.hbm = (q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
+  e.hbm = (prepared * q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
           arch.hbm_bytes_per_second;
   e.launch = (passes || t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
-  const double passes_over_sums = t.sums == Sums::stored ? 1 : 2;  // zeros before, sums after
+  const double passes_over_sums = t.sums == Sums::stored ? 1 : 1 + prepared;  // zeros before, sums after
   if (t.finish == Finish::ring) {
     // What L2 cannot hold of a ring, beside the tensors, comes and goes.
-    const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
     const double pairs = static_cast<double>(p.batch) * p.heads_kv;
     const double ring = pairs > 0 ? q_heads * sums * grid.slots / pairs : 0;
     const double outside = std::clamp(2 * ring / static_cast<double>(arch.l2_bytes) - 1, 0.0, 1.0);

@@ -131,17 +131,15 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   if (t.finish == Finish::ring) {
     out.line("if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);");
     out.line("if (warp == 2)");
-    out.line(
-        "  finish_tiles<{}, {}, kBlockM, kBlockN, {}, {}>(&map_dq, params, shared + kSharedSums, shared + kSharedRows, "
-        "shared + kSumsFull);",
-        element_name(spec.dtype), spec.head_dim, spec.causal, t.sums == Sums::stored);
+    out.line("  finish_tiles<{}, {}, {}, kBlockM, kBlockN, {}, {}, {}, {}>(", element_name(spec.dtype), spec.head_dim,
+             spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.prepare == Prepare::inside, rows_at_once(t));
+    out.line("      &map_dq, params, shared + kSharedSums, shared + kSharedRows, shared + kSumsFull);");
   } else if (t.dq == DqPath::bulk) {
     out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
   }
-  if (t.prepare == Prepare::inside) {
+  if (t.prepare == Prepare::inside && t.finish == Finish::launch) {
     out.line("if (warp >= 2)");
-    out.line("  prepare_ahead<{}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}>(params);", element_name(spec.dtype),
-             spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.persistent, t.registers == 224 ? 4 : t.registers == 232 ? 2 : 1);
+    out.line("  {}", prepare_ahead_call(spec));
   }
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", t.registers);
@@ -171,6 +169,20 @@ std::string part_text(const DqPart& part, bool transposed) {
 }
 
 }  // namespace
+
+int rows_at_once(const Tunables& t) {
+  // The warp that finishes tiles, too, has as much to remember again.
+  const int free = t.producer_registers() - (t.finish == Finish::ring ? 16 : 0);
+  if (free >= 56) return 4;
+  return free >= 40 ? 2 : 1;
+}
+
+std::string prepare_ahead_call(const KernelSpec& spec) {
+  const Tunables& t = spec.config.backward;
+  return fmt::format("prepare_ahead<{}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}>(params);",
+                     element_name(spec.dtype), spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.persistent,
+                     rows_at_once(t));
+}
 
 void open_main(Writer& out, const LaunchShape& shape, bool dq) {
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);

@@ -21,6 +21,12 @@ void emit_add_dq(Writer& out, const KernelSpec& spec);
 /// The consumers: one function where both warpgroups run the same code, else one each.
 void emit_consumers(Writer& out, const KernelSpec& spec);
 
+/// Prepare::inside: rows of O and dO that a lane of a warp which prepares tiles has under way together, by what the
+/// producers' registers allow.
+int rows_at_once(const Tunables& tunables);
+/// The call that prepares tiles, for the whole life of a warp that does nothing else.
+std::string prepare_ahead_call(const KernelSpec& spec);
+
 /// DqPath::pass: constants, producers and consumers of both kinds of thread block, and the main kernel.
 void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape);
 /// One thread's part of emit_producer() alone: K and V of a block, then Q and dO tile by tile.

@@ -89,7 +89,7 @@ constexpr std::string_view kLoadV = "load_keys<kVChunks>(map_v, shared + kShared
 constexpr std::string_view kLoadStep =
     "load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);";
 
-constexpr std::string_view kAwaitTile = "wait_until_prepared(params, tile);";
+constexpr std::string_view kAwaitTile = "wait_until_prepared(params, tile.index);";
 
 void open_produce(Writer& out, bool persistent) {
   out.line("// Producer: one thread loads, in the order in which the consumers read.");

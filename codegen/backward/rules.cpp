@@ -81,8 +81,9 @@ Reason finish(const Arch&, const KernelSpec& s) {
 Reason prepare(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if (t.prepare == Prepare::launch) return {};
-  if (t.dq != DqPath::bulk || t.finish != Finish::launch)
-    return "prepare: inside needs two warps of the producers (allowed with dq = bulk and finish = launch)";
+  if (t.dq == DqPath::direct) return "prepare: inside with dq = direct (allowed: bulk, pass)";
+  if (t.finish == Finish::ring && t.sums == Sums::stored)
+    return "prepare: inside with finish = ring and sums = stored (allowed: zeroed)";
   return {};
 }
 

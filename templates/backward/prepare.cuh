@@ -63,7 +63,8 @@ ATTUNE_DEVICE void prepare_rows(const BackwardParams& params, int index, int bat
       for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
       if (lane != 0 || in_tile >= kBlockM) continue;
       const int64_t at = static_cast<int64_t>(index) * kBlockM + in_tile;
-      const int64_t of_lse = (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + m * kBlockM + in_tile;
+      const int64_t of_lse =
+          (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + m * kBlockM + in_tile;
       const float lse = in_tile < rows ? params.lse[of_lse] : -infinity();
       const bool sees_keys = lse != -infinity();
       params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
@@ -95,6 +96,7 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
     const int tiles = params.pairs * params.tiles_of_pair;
     for (int i = blockIdx.x * kPrepareThreads + threadIdx.x; i < tiles; i += gridDim.x * kPrepareThreads) {
       if (kCounted) params.turns[i] = 0;
+      if (kRing && i % params.tiles_of_pair == 0) params.finished[i / params.tiles_of_pair] = 0;
       params.ready[i] = place_of(i, params) < params.prepared;
     }
   }
@@ -105,5 +107,5 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
     if (kRing) params.ticket[1] = 0;
     if (kInside) params.ticket[2] = params.prepared;
   }
-  if (kRing && tile % params.tiles_of_pair == 0) params.finished[pair] = 0;
+  if (kRing && !kInside && tile % params.tiles_of_pair == 0) params.finished[pair] = 0;
 }

@@ -1,4 +1,4 @@
-// needs: types.cuh element.cuh ptx/barrier.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/bulk.cuh ptx/mbarrier.cuh ptx/shared.cuh ptx/turn.cuh backward/tile.cuh
+// needs: types.cuh element.cuh ptx/barrier.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/bulk.cuh ptx/mbarrier.cuh ptx/shared.cuh ptx/turn.cuh backward/tile.cuh backward/ahead.cuh
 // The sums of dQ as a ring of slots that stays in L2: a (sequence, KV head) pair has the slot pair % slots, with all
 // query tiles of its group. Blocks of keys count what they have added to a tile. A warp of each thread block finishes
 // tiles, in the order in which they become complete: dQ leaves, and unless the next pair's are stored, zeros are left.
@@ -52,9 +52,36 @@ ATTUNE_DEVICE void convert_sums(uint32_t sums, uint32_t rows, int groups, float 
   }
 }
 
+// By a warp, at least one tile, if any is wanted, and until the tile at this place is complete.
+template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal, bool kStored,
+          int kAtOnce>
+ATTUNE_DEVICE void prepare_until_complete(const BackwardParams& params, int at) {
+#pragma unroll 1
+  while (true) {
+    int place = 0, complete = 0;
+    asm volatile("" : "+r"(at));  // what follows from it is found anew: it would need registers meanwhile
+    if ((threadIdx.x & 31) == 0) {
+      place = next_to_prepare<kBlockN, true>(params);
+      const OrderedTile tile = ordered_tile_at(at, params);
+      const auto wanted = static_cast<uint32_t>(key_blocks_of<kBlockM, kBlockN, kCausal>(tile.m, params));
+      complete =
+          wanted > 0 ? ld_acquire(params.turns + tile.index) == wanted : ld_acquire(params.ready + tile.index) != 0;
+    }
+    place = __shfl_sync(kFullWarp, place, 0);
+    if (place >= 0)
+      prepare_place<Element, kHeadDimV, kBlockM, kBlockN, kDqFloats, kCausal, kStored, true, kAtOnce>(params, place);
+    if (__shfl_sync(kFullWarp, complete, 0)) return;
+    if (place < 0) __nanosleep(100);
+  }
+}
+
 // A warp's work for the whole kernel. `sums` are 16 KB, `rows` 8 KB of shared memory, `full` is a barrier of one
 // arrival.
-template <typename Element, int kHeadDim, int kBlockM, int kBlockN, bool kCausal, bool kStored>
+//
+// kInside: it prepares tiles, too, one before each that it finishes and as many as are wanted while it waits, kAtOnce
+// rows of each lane together.
+template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, bool kCausal, bool kStored,
+          bool kInside, int kAtOnce>
 ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& params, uint32_t sums, uint32_t rows,
                                 uint32_t full) {
   // A tile of 64 rows is the columns of one warpgroup behind those of the other; of 128 rows, each has 64.
@@ -63,12 +90,21 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
   const int lane = threadIdx.x & 31;
   const int tiles = params.pairs * params.tiles_of_pair;
   int phase = 0, next = 0;
-  if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);
+  if (lane == 0 && !kInside) next = atomicAdd(params.ticket + 1, 1u);
 #pragma unroll 1
   while (true) {
-    const int at = __shfl_sync(kFullWarp, next, 0);
+    int at = kInside ? 0 : next;
+    if (lane == 0 && kInside) at = atomicAdd(params.ticket + 1, 1u);
+    at = __shfl_sync(kFullWarp, at, 0);
     if (at >= tiles) break;
-    if (lane == 0) next = atomicAdd(params.ticket + 1, 1u);  // early, so that the answer is there when it is needed
+    // Early, so that the answer is there when it is needed; where there is other work meanwhile, a register matters
+    // more.
+    if (lane == 0 && !kInside) next = atomicAdd(params.ticket + 1, 1u);
+    if (kInside) {
+      prepare_until_complete<Element, kHeadDimV, kBlockM, kBlockN, kBlockM * kColumns, kCausal, kStored, kAtOnce>(
+          params, at);
+      asm volatile("" : "+r"(at));  // as there
+    }
     const auto [pair, batch, head, m, index] = ordered_tile_at(at, params);
     float* const tile =
         params.dq_sums + static_cast<int64_t>(index - tiles_before_ring(pair, params)) * (kBlockM * kColumns);

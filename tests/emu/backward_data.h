@@ -253,6 +253,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.turns = reinterpret_cast<unsigned*>(memory + workspace.turns_at);
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace.ticket_at);
   params.finished = reinterpret_cast<unsigned*>(memory + workspace.finished_at);
+  params.ready = reinterpret_cast<unsigned*>(memory + workspace.ready_at);
   params.o_batch = data.o.strides.batch, params.o_head = data.o.strides.head, params.o_row = data.o.strides.row;
   params.do_batch = data.d_o.strides.batch, params.do_head = data.d_o.strides.head;
   params.do_row = data.d_o.strides.row;
@@ -270,15 +271,15 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   options.seed = seed;
   options.resident_blocks = 3;
   const std::int64_t query_tiles = params.tiles_m * p.heads * p.batch;
-  const auto side = [&](const codegen::SideLaunch& launch) {
-    if (query_tiles == 0) return;
-    options.grid = {count(query_tiles)};
+  const auto side = [&](const codegen::SideLaunch& launch, std::int64_t tiles) {
+    if (tiles == 0) return;
+    options.grid = {count(tiles)};
     options.block = {static_cast<unsigned>(launch.threads)};
     options.dynamic_shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
     void* arguments[] = {&params};
     reports.push_back(machine.launch(program, launch.entry, options, arguments));
   };
-  for (const codegen::SideLaunch& launch : shape.before) side(launch);
+  for (const codegen::SideLaunch& launch : shape.before) side(launch, grid.prepared);
   if (grid.blocks > 0) {
     TensorMap q = map_of(p.dtype, data.q, shape.q_box_rows, data.k),
               k = map_of(p.dtype, data.k, shape.kv_box_rows, data.q),
@@ -295,7 +296,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
     arguments.push_back(&params);
     reports.push_back(machine.launch(program, shape.entry, options, arguments.data()));
   }
-  for (const codegen::SideLaunch& launch : shape.after) side(launch);
+  for (const codegen::SideLaunch& launch : shape.after) side(launch, query_tiles);
   machine.free(memory);
   return reports;
 }

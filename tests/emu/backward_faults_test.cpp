@@ -42,6 +42,9 @@ constexpr const char* kOverlapped =
 
 constexpr const char* kStored = "family=sm90_backward,lag=1,ping_pong=1,sums=stored";
 
+constexpr const char* kInside =
+    "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,prepare=inside";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -104,11 +107,19 @@ constexpr Fault kFaults[] = {
      "race"},
     {"V is given back before its loads are over", kVInRegisters, "const uint32_t zero = zero_after(v);",
      "const uint32_t zero = 0;", "late_load"},
+    {"a query tile is read before it is prepared", kInside,
+     "  while (ld_acquire(params.ready + index) == 0) __nanosleep(20);\n", "", "race"},
+    {"a query tile is said to be prepared before all lanes are done", kInside,
+     "  __syncwarp();\n  if (lane == 0) st_release(params.ready", "  if (lane == 0) st_release(params.ready", "race"},
+    {"what was prepared is not shown to the async proxy", kInside,
+     "  fence_proxy_async_all();  // bulk copies read the rows' values and add to the sums\n", "", "proxy_race"},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };
 
 const char* problem_of(const Fault& fault) {
+  // More tiles than the kernel before the main one prepares.
+  if (fault.config == kInside) return "op=backward,head_dim=64,heads=4,batch=1,seqlen_q=400,seqlen_k=200";
   // A ring needs more pairs than it has slots.
   if (fault.config == kRing) return "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200";
   // In two steps a block the producer waits for nothing that comes behind the use of V.

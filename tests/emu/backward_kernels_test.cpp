@@ -22,7 +22,7 @@ namespace attune::emulator {
 namespace {
 
 constexpr std::size_t kSamples = 120;
-constexpr std::uint32_t kSampleSeed = 20261201;
+constexpr std::uint32_t kSampleSeed = 20261203;
 const Arch kArch = parse_arch("sm_90a");
 
 std::vector<BackwardSample> samples() {
@@ -115,8 +115,9 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   CHECK(values["registers"].size() == 3);
   CHECK(values["head_dim"].size() >= 14);
   for (const char* key : {"q_stages", "do_stages", "split", "dq"}) CHECK_MESSAGE(values[key].size() == 3, key);
-  for (const char* key : {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch",
-                          "persistent", "dkv", "k_stages", "finish", "v_in_registers", "skip", "sums", "boundary"})
+  for (const char* key :
+       {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch", "persistent", "dkv",
+        "k_stages", "finish", "v_in_registers", "skip", "sums", "boundary", "prepare"})
     CHECK_MESSAGE(values[key].size() == 2, key);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));
@@ -166,7 +167,11 @@ TEST_CASE("backward: a ring with fewer slots than pairs, in every order of threa
          "lag=1,ping_pong=1,late_fences=1,skip=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,finish=ring,"
          "registers=224"},
         {"head_dim=64,heads=7,batch=1,seqlen_q=250,seqlen_k=130,causal=1",
-         "lag=1,ping_pong=1,late_fences=1,sums=stored,persistent=1,finish=ring,registers=224,section=2"}}) {
+         "lag=1,ping_pong=1,late_fences=1,sums=stored,persistent=1,finish=ring,registers=224,section=2"},
+        {"head_dim=64,heads=6,batch=1,seqlen_q=450,seqlen_k=200",
+         "block_m=128,persistent=1,finish=ring,prepare=inside,registers=224"},
+        {"head_dim=128,heads=18,heads_kv=9,batch=1,seqlen_q=260,seqlen_k=100,causal=1",
+         "lag=1,ping_pong=1,late_fences=1,persistent=1,finish=ring,prepare=inside,registers=224,section=2"}}) {
     const BackwardSample sample = sample_of(problem, config);
     const codegen::KernelSpec spec = codegen::specialise(kArch, sample.problem, sample.config);
     const codegen::BackwardGrid grid = codegen::backward_grid(spec, sample.config.backward, sample.problem, 2);
@@ -177,6 +182,28 @@ TEST_CASE("backward: a ring with fewer slots than pairs, in every order of threa
       if (!first) first = got;
       if (sample.problem.deterministic) CHECK(first->q.data == got.q.data);
     }
+  }
+}
+
+TEST_CASE("backward: more query tiles than the kernel before the main one prepares, in every order of threads") {
+  if (!attune::tests::nvrtc()) return;
+  for (const auto& [problem, config] :
+       {std::pair{"head_dim=64,heads=3,batch=2,seqlen_q=450,seqlen_k=300,causal=1",
+                  "lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"
+                  "registers=224,prepare=inside"},
+        {"head_dim=72,heads=4,heads_kv=2,batch=1,seqlen_q=500,seqlen_k=200,causal=1",
+         "block_m=80,prefetch=1,prepare=inside,section=2"},
+        {"head_dim=64,heads=3,batch=1,seqlen_q=700,seqlen_k=200,deterministic=1",
+         "persistent=1,registers=232,prepare=inside,workers=1"},
+        {"head_dim=64,heads=3,batch=1,seqlen_q=500,seqlen_k=300", "sums=stored,prepare=inside"},
+        {"head_dim=136,heads=2,batch=1,seqlen_q=500,seqlen_k=200,causal=1",
+         "split=products,dq=pass,prepare=inside,workers=1"}}) {
+    const BackwardSample sample = sample_of(problem, config);
+    const codegen::KernelSpec spec = codegen::specialise(kArch, sample.problem, sample.config);
+    const codegen::BackwardGrid grid = codegen::backward_grid(spec, sample.config.backward, sample.problem, 2);
+    const codegen::BackwardParams params = codegen::backward_params(spec, sample.problem, grid);
+    CHECK(2 * grid.prepared < params.tiles_of_pair * params.pairs);
+    for (const std::uint64_t seed : {0, 1, 2}) check(sample, seed);
   }
 }
 

@@ -84,6 +84,7 @@ class BackwardSampler {
     t.persistent = pick({false, true});
     if (t.persistent) t.k_stages = pick({1, 2});
     t.finish = pick({Finish::launch, Finish::ring});
+    t.prepare = pick({Prepare::launch, Prepare::inside});
     if (t.persistent && pick({false, true})) {  // most of the rest is against the rules
       t.boundary = Boundary::overlapped;
       t.lag = true;

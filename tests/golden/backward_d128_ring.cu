@@ -1,8 +1,8 @@
 // attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, unseen tiles skipped, persistent, finished from a ring of sums
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,registers=224
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 
-#line 892 "kernel.cu"
+#line 1084 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -115,7 +115,7 @@ ATTUNE_DEVICE void issue_dq_n64(float (&d)[32], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Bf16, 128, 128, kBlockM, kBlockN, kDqFloats, true, true, true, true, false>(params);
+  prepare_tile<Bf16, 128, 128, kBlockM, kBlockN, kDqFloats, true, true, true, true, false, false>(params);
 }
 
 // Rows of a tensor's head, in 64-column chunks.
@@ -198,8 +198,9 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
     phase_keys ^= 1;
     #pragma unroll 1
-    for (int step = 1; step < block.steps; step++)
+    for (int step = 1; step < block.steps; step++) {
       load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
+    }
   }
 }
 
@@ -512,7 +513,8 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared);
     if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);
     if (warp == 2)
-      finish_tiles<Bf16, 128, kBlockM, kBlockN, true, false>(&map_dq, params, shared + kSharedSums, shared + kSharedRows, shared + kSumsFull);
+      finish_tiles<Bf16, 128, 128, kBlockM, kBlockN, true, false, false, 2>(
+          &map_dq, params, shared + kSharedSums, shared + kSharedRows, shared + kSumsFull);
   } else {
     setmaxnreg_inc<224>();
     consume(&map_dk, &map_dv, params, shared, warpgroup - 1);

@@ -1,8 +1,8 @@
 // attune backward  sm_90a  bf16  d256  causal  |  64x64, product split, 2 Q + 2 dO + 2 P stages, dQ in a pass of its own
-// spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,registers=240
+// spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 916 "kernel.cu"
+#line 1097 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -118,7 +118,7 @@ ATTUNE_DEVICE void issue_gradient_n256(float (&d)[128], const uint32_t (&a)[kPac
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Bf16, 256, 256, kBlockM, kBlockN, kDqFloats, true, false, false, false, false>(params);
+  prepare_tile<Bf16, 256, 256, kBlockM, kBlockN, kDqFloats, true, false, false, false, false, false>(params);
 }
 
 // Rows of a tensor's head, in 64-column chunks.
@@ -173,8 +173,9 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
-  for (int step = 0; step < block.steps; step++)
+  for (int step = 0; step < block.steps; step++) {
     load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
+  }
 }
 
 // P on its way from one warpgroup to the other: full and empty.
@@ -412,7 +413,7 @@ ATTUNE_DEVICE void consume_queries(const BackwardParams& params, uint32_t shared
     const uint64_t v_rows = wgmma_descriptor(shared + kQueryV, 16, 1024);
     const uint64_t k_columns = wgmma_descriptor(shared + kQueryK, kBlockN * 128, 1024);
     const QueryRows rows =
-        load_query_rows<kBlockM>(block, first_row + warp * 16 + (lane >> 2), params);
+        load_query_rows<kBlockM, false>(block, first_row + warp * 16 + (lane >> 2), params);
     mbarrier_wait(shared + kQueryQFull + 8 * warpgroup, 0);
     mbarrier_wait(shared + kRingKFull + 8 * stage_of<kKStages>(0), phase_of<kKStages>(0));
     wgmma_fence();

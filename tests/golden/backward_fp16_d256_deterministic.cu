@@ -1,8 +1,8 @@
 // attune backward  sm_90a  fp16  d256  |  64x64, column split, 1 Q + 1 dO + 1 dS stages, one barrier a step, dQ by bulk copies in order
-// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,registers=240
+// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 830 "kernel.cu"
+#line 899 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 1, kDoStages = 1, kDsStages = 1;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -107,7 +107,7 @@ ATTUNE_DEVICE void issue_dq_n128(float (&d)[64], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
-  prepare_tile<Fp16, 256, 256, kBlockM, kBlockN, kDqFloats, false, true, true, false, false>(params);
+  prepare_tile<Fp16, 256, 256, kBlockM, kBlockN, kDqFloats, false, true, true, false, false, false>(params);
 }
 
 // Rows of a tensor's head, in 64-column chunks.
@@ -162,8 +162,9 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
-  for (int step = 0; step < block.steps; step++)
+  for (int step = 0; step < block.steps; step++) {
     load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
+  }
 }
 
 // One warp adds what the consumers stage of a block's dQ to its sums in global memory.

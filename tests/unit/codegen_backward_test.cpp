@@ -87,6 +87,10 @@ TEST_CASE("backward: a rule that is broken is named") {
   CHECK(reason("head_dim=64", "finish=ring,persistent=1,registers=224,block_m=96")
             .starts_with("finish: ring with block_m"));
   CHECK(reason("head_dim=128", "finish=ring,persistent=1,registers=224") == "fits");
+  CHECK(reason("head_dim=128", "finish=ring,persistent=1,registers=224,prepare=inside") == "fits");
+  CHECK(reason("head_dim=128", "finish=ring,persistent=1,registers=224,sums=stored,prepare=inside")
+            .starts_with("prepare: inside with finish = ring and sums = stored"));
+  CHECK(reason("head_dim=64", "dq=direct,prepare=inside").starts_with("prepare: inside with dq = direct"));
 }
 
 TEST_CASE("backward: wait counts follow from the order of issue") {
@@ -175,6 +179,31 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   CHECK(backward_workspace(passes, p, backward_grid(passes, {}, p, 132).slots).bytes == 2 * 16 * 64 * 6 * 3 * 4);
   CHECK(launch_shape(passes).dq_rows == 128);
   CHECK(launch_shape(passes).after.empty());
+}
+
+TEST_CASE("backward: the kernel before the main one prepares what the first blocks of keys visit") {
+  Problem p = parse_problem("op=backward,head_dim=128,heads=16,batch=8,seqlen_q=2048");
+  const auto grid = [&](const char* text, const backward::Tunables& launch_part = {}) {
+    return backward_grid(specialise(kArch, p, config(text)), launch_part, p, 132);
+  };
+  CHECK(grid("block_m=64").prepared == 32 * 16 * 8);
+  CHECK(grid("block_m=64").ahead == 0);
+  CHECK(grid("block_m=64,prepare=inside").prepared == 2 * 132);
+  CHECK(grid("block_m=64,prepare=inside").ahead == 132);
+  CHECK(grid("block_m=80,prepare=inside").prepared == 212);
+  CHECK(grid("split=products,dq=pass,prepare=inside", {.workers = 8}).prepared == 8);
+  const KernelSpec inside = specialise(kArch, p, config("block_m=64,prepare=inside")),
+                   before = specialise(kArch, p, config("block_m=64"));
+  const BackwardWorkspace w = backward_workspace(inside, p, 128);
+  CHECK(w.bytes == backward_workspace(before, p, 128).bytes + BackwardWorkspace::kAlignment + 32 * 16 * 8 * 4);
+  CHECK(w.ready_at >= w.ticket_at + 12);
+  // Few tiles, and none that a block of keys would wait for.
+  p.batch = 1;
+  p.heads = p.heads_kv = 2;
+  CHECK(grid("block_m=64,prepare=inside").prepared == 64);
+  p.seqlen_k = 0;
+  p.seqlen_q = 20000;
+  CHECK(grid("block_m=64,prepare=inside").prepared == 313 * 2);
 }
 
 TEST_CASE("backward: a ring has a slot for every pair of a section and those under way") {

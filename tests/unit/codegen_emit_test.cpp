@@ -38,6 +38,8 @@ constexpr Golden kGoldens[] = {
     {"backward_d128_overlapped.cu", "op=backward,head_dim=128,heads=16,seqlen_q=1000",
      "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"
      "registers=224"},
+    {"backward_d64_prepared_inside.cu", "op=backward,head_dim=64,heads=32,causal=1",
+     "family=sm90_backward,block_m=128,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,prepare=inside"},
     {"backward_fp16_d256_deterministic.cu", "op=backward,dtype=fp16,head_dim=256,heads=8,seqlen_q=1000,deterministic=1",
      "family=sm90_backward,split=columns,q_stages=1,do_stages=1,ds_stages=1"},
     {"backward_d256_causal_passes.cu", "op=backward,head_dim=256,heads=8,causal=1",
