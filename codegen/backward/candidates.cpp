@@ -34,6 +34,7 @@ struct Grid {
 constexpr Grid kGrids[] = {
     {DqPath::bulk, false, 240}, {DqPath::bulk, false, 224},   {DqPath::bulk, true, 232},
     {DqPath::bulk, true, 224},  {DqPath::direct, false, 240}, {DqPath::bulk, true, 224, Finish::ring},
+    {DqPath::bulk, false, 232},
 };
 
 // What happens between two blocks of keys.
@@ -86,9 +87,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   // Two passes pay where a block has few keys for its additions to dQ, and where these would have to wait for each
   // other.
   if (std::max(p.head_dim, p.head_dim_v) > 128 || p.deterministic)
-    for (int ds_stages : {2, 1})
-      for (Prepare prepare : {Prepare::inside, Prepare::launch})
-        consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass, .prepare = prepare});
+    for (int ds_stages : {2, 1}) consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass});
   for (Split split : {Split::rows, Split::columns})
     for (int block_m : block_ms(p))
       for (const Order& order : kOrders)

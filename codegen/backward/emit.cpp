@@ -170,12 +170,7 @@ std::string part_text(const DqPart& part, bool transposed) {
 
 }  // namespace
 
-int rows_at_once(const Tunables& t) {
-  // The warp that finishes tiles, too, has as much to remember again.
-  const int free = t.producer_registers() - (t.finish == Finish::ring ? 16 : 0);
-  if (free >= 56) return 4;
-  return free >= 40 ? 2 : 1;
-}
+int rows_at_once(const Tunables& t) { return t.producer_registers() >= 56 ? 4 : 2; }
 
 std::string prepare_ahead_call(const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;

@@ -313,8 +313,7 @@ class PassPrinter {
     out_.line("const uint64_t v_rows = wgmma_descriptor(shared + kQueryV, 16, 1024);");
     out_.line("const uint64_t k_columns = wgmma_descriptor(shared + kQueryK, kBlockN * 128, 1024);");
     out_.line("const QueryRows rows =");
-    out_.line("    load_query_rows<kBlockM, {}>(block, first_row + warp * 16 + (lane >> 2), params);",
-              t_.prepare == Prepare::inside);
+    out_.line("    load_query_rows<kBlockM>(block, first_row + warp * 16 + (lane >> 2), params);");
     query_scores(true);
     out_.line("int step = 0;");
     out_.line("#pragma unroll 1");
@@ -396,10 +395,6 @@ class PassPrinter {
     out_.open("if (warpgroup == 0) {");
     out_.line("setmaxnreg_dec<{}>();", t_.producer_registers());
     out_.line("if (threadIdx.x == 0) {}", produce);
-    if (t_.prepare == Prepare::inside) {
-      out_.line("if (threadIdx.x >= 32)");
-      out_.line("  {}", prepare_ahead_call(spec_));
-    }
     out_.reopen("} else {");
     out_.line("setmaxnreg_inc<{}>();", t_.registers);
     if (second.empty()) {
@@ -424,7 +419,7 @@ class PassPrinter {
 }  // namespace
 
 void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
-  emit_key_producer(out, spec.config.backward.prepare == Prepare::inside);
+  emit_key_producer(out, false);
   PassPrinter(out, spec, shape).print();
 }
 

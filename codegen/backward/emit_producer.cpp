@@ -89,7 +89,9 @@ constexpr std::string_view kLoadV = "load_keys<kVChunks>(map_v, shared + kShared
 constexpr std::string_view kLoadStep =
     "load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);";
 
-constexpr std::string_view kAwaitTile = "wait_until_prepared(params, tile.index);";
+constexpr std::string_view kLookAtPair =
+    "const bool all = all_prepared(params, block.batch * params.heads_kv + block.head);";
+constexpr std::string_view kAwaitTile = "if (!all) wait_until_prepared(params, tile.index);";
 
 void open_produce(Writer& out, bool persistent) {
   out.line("// Producer: one thread loads, in the order in which the consumers read.");
@@ -101,8 +103,7 @@ void open_produce(Writer& out, bool persistent) {
   out.line("int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;");
 }
 
-// All steps of a block but the `first` ones. What prepares a tile may be behind: the look at it hides where the wait
-// for an empty stage follows.
+// All steps of a block but the `first` ones.
 void emit_load_steps(Writer& out, int first, bool inside) {
   out.line("#pragma unroll 1");
   out.open(fmt::format("for (int step = {}; step < block.steps; step++) {{", first));
@@ -116,6 +117,7 @@ void emit_produce(Writer& out, bool inside) {
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line(kLoadK);
   out.line(kLoadV);
+  if (inside) out.line(kLookAtPair);
   emit_load_steps(out, 0, inside);
   out.close();
   out.line("");
@@ -141,7 +143,10 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("QueryTile tile = first_query_tile(block, params);");
   out.line("prefetch_keys(map_k, map_v, block);");
   const bool inside = spec.config.backward.prepare == Prepare::inside;
-  if (inside) out.line(kAwaitTile);
+  if (inside) {
+    out.line(kLookAtPair);
+    out.line(kAwaitTile);
+  }
   if (spec.config.backward.k_stages > 1) {
     out.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
     out.line("mbarrier_wait(shared + kKEmpty + 8 * stage_k, phase_slot ^ stage_k);");

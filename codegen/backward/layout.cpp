@@ -152,7 +152,7 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, i
   const bool inside = t.prepare == backward::Prepare::inside;
   w.ticket_at = take(tiles > 0 && (backward::waits_for_blocks(spec) || t.persistent || inside) ? 12 : 0);
   w.finished_at = take(tiles > 0 && ring ? static_cast<std::size_t>(p.heads_kv * p.batch) * 4 : 0);
-  w.ready_at = take(inside ? tiles * 4 : 0);
+  w.ready_at = take(inside && tiles > 0 ? (tiles + static_cast<std::size_t>(p.heads_kv * p.batch)) * 4 : 0);
   return w;
 }
 

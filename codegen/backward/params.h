@@ -77,7 +77,9 @@ struct BackwardWorkspace {
   std::size_t ticket_at = 0;  ///< unsigned [3]: key blocks (where they wait for each other, or persistent), query tiles
                               ///< to finish (ring) and to prepare (Prepare::inside) handed out
   std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)
-  std::size_t ready_at = 0;     ///< unsigned [batch, heads, tiles_m]: prepared query tiles (Prepare::inside alone)
+  /// Prepare::inside alone: unsigned [batch, heads, tiles_m], prepared query tiles; then [batch, heads_kv], how many
+  /// of a pair.
+  std::size_t ready_at = 0;
   std::size_t bytes = 0;
 };
 /// `slots` as in BackwardGrid.

@@ -81,7 +81,8 @@ Reason finish(const Arch&, const KernelSpec& s) {
 Reason prepare(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if (t.prepare == Prepare::launch) return {};
-  if (t.dq == DqPath::direct) return "prepare: inside with dq = direct (allowed: bulk, pass)";
+  if (t.dq != DqPath::bulk) return "prepare: inside needs dq = bulk";
+  if (t.registers > 232) return fmt::format("prepare: inside with registers = {} (allowed: 224, 232)", t.registers);
   if (t.finish == Finish::ring && t.sums == Sums::stored)
     return "prepare: inside with finish = ring and sums = stored (allowed: zeroed)";
   return {};

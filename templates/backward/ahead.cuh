@@ -47,19 +47,70 @@ ATTUNE_DEVICE void prefetch_place(const BackwardParams& params, int at) {
   }
 }
 
+// A query tile, by a warp, 32 rows at a time: each lane gets one row's sum, so that what else a row needs is loaded
+// once for all of them. kAtOnce: passes whose loads are under way together. What is cheap is found anew where it is
+// needed: some producers have 24 registers a thread.
+template <typename Element, int kHeadDimV, int kBlockM, int kAtOnce>
+ATTUNE_DEVICE void prepare_rows_alone(const BackwardParams& params, const OrderedTile& tile) {
+  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = 32 / kLanes, kTogether = kAtOnce < kLanes ? kAtOnce : kLanes;
+  const int lane = lane_index() % kLanes, group = lane_index() / kLanes;
+  const int64_t row = tile.m * kBlockM + group;
+  const uint16_t* o =
+      params.o + tile.batch * params.o_batch + tile.head * params.o_head + row * params.o_row + 8 * lane;
+  const uint16_t* d_o =
+      params.d_o + tile.batch * params.do_batch + tile.head * params.do_head + row * params.do_row + 8 * lane;
+  int left = params.seqlen_q - static_cast<int>(row);  // rows from this lane's next one on
+#pragma unroll 1
+  for (int first = 0; first < kBlockM; first += 32) {
+    float own_sum = 0;
+#pragma unroll 1
+    for (int pass = 0; pass < kLanes; pass += kTogether) {
+      uint4 x[kTogether], y[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; i++) {
+        x[i] = y[i] = make_uint4(0, 0, 0, 0);
+        if (i * kRows < left && 8 * lane < kHeadDimV) {
+          x[i] = *reinterpret_cast<const uint4*>(o + i * kRows * params.o_row);
+          y[i] = *reinterpret_cast<const uint4*>(d_o + i * kRows * params.do_row);
+        }
+      }
+      o += kTogether * kRows * params.o_row;
+      d_o += kTogether * kRows * params.do_row;
+      left -= kTogether * kRows;
+#pragma unroll
+      for (int i = 0; i < kTogether; i++) {
+        float sum = dot_of_units<Element>(x[i], y[i]);
+#pragma unroll
+        for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+        if (lane == pass + i) own_sum = sum;
+      }
+    }
+    const int in_tile = first + lane_index() % kLanes * kRows + lane_index() / kLanes;
+    if (in_tile >= kBlockM) continue;
+    const int of_heads = tile.index / params.tiles_m,
+              own = (tile.index - of_heads * params.tiles_m) * kBlockM + in_tile;
+    const int64_t of_lse = static_cast<int64_t>(of_heads) * params.seqlen_q + own;
+    const float lse = own < params.seqlen_q ? params.lse[of_lse] : -infinity();
+    const float d_lse = own < params.seqlen_q && params.d_lse != nullptr ? params.d_lse[of_lse] : 0.f;
+    store_statistics(params, static_cast<int64_t>(tile.index) * kBlockM + in_tile, lse, d_lse, own_sum);
+  }
+}
+
 // By one warp. kStored, kRing: as in prepare_tile().
 template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal, bool kStored,
           bool kRing, int kAtOnce>
 ATTUNE_DEVICE void prepare_place(const BackwardParams& params, int at) {
   prefetch_place<kHeadDimV, kBlockM>(params, at + (kRing ? 1 : 2) * params.ahead);  // one warp an SM, or two
-  const int lane = lane_index();
-  const auto [pair, batch, head, m, index] = ordered_tile_at(at, params);
-  if (kRing ? pair < params.slots : !kStored || key_blocks_of<kBlockM, kBlockN, kCausal>(m, params) == 0)
-    zero_sums<kDqFloats, 32>(params.dq_sums + static_cast<int64_t>(index) * kDqFloats, lane);
-  prepare_rows<Element, kHeadDimV, kBlockM, 32, kAtOnce>(params, index, batch, head, m, lane);
+  const OrderedTile tile = ordered_tile_at(at, params);
+  if (kRing ? tile.pair < params.slots : !kStored || key_blocks_of<kBlockM, kBlockN, kCausal>(tile.m, params) == 0)
+    zero_sums<kDqFloats, 32>(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats, lane_index());
+  prepare_rows_alone<Element, kHeadDimV, kBlockM, kAtOnce>(params, tile);
   fence_proxy_async_all();  // bulk copies read the rows' values and add to the sums
   __syncwarp();
-  if (lane == 0) st_release(params.ready + index, 1);
+  if (lane_index() == 0) {
+    st_release(params.ready + tile.index, 1);
+    red_release_add(params.ready + params.pairs * params.tiles_of_pair + tile.pair, 1);
+  }
 }
 
 // A warp's work for the whole kernel. kStored: as in prepare_tile().
@@ -78,6 +129,12 @@ ATTUNE_DEVICE void prepare_ahead(const BackwardParams& params) {
       __nanosleep(500);
     }
   }
+}
+
+// Whether all tiles of a pair are there, so that nobody has to look at each: usual where these warps are ahead.
+ATTUNE_DEVICE bool all_prepared(const BackwardParams& params, int pair) {
+  return ld_acquire(params.ready + params.pairs * params.tiles_of_pair + pair) ==
+         static_cast<uint32_t>(params.tiles_of_pair);
 }
 
 // By whoever reads what was prepared, before it does.

@@ -15,7 +15,7 @@ struct BackwardParams {
   uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
   uint32_t* ticket;    // handed out: blocks of keys; query tiles to be finished; query tiles to be prepared
   uint32_t* finished;  // [pairs]: query tiles of a pair whose dQ is finished
-  uint32_t* ready;     // [batch, heads, tiles_m]: 1 where shifts, deltas and sums are there
+  uint32_t* ready;     // [batch, heads, tiles_m]: 1 where shifts, deltas and sums are there; then how many a pair has
   int64_t o_batch, o_head, o_row;
   int64_t do_batch, do_head, do_row;
   int64_t dq_batch, dq_head, dq_row;

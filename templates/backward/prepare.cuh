@@ -29,47 +29,53 @@ ATTUNE_DEVICE void zero_dq(const BackwardParams& params, int batch, int head, in
   }
 }
 
-// A query tile, by kThreads threads. A row that sees no key (LSE -inf) and a row beyond seqlen_q get the shift -inf, so
-// that their P is 0. kAtOnce: rows of each thread whose loads are under way together.
-template <typename Element, int kHeadDimV, int kBlockM, int kThreads, int kAtOnce>
-ATTUNE_DEVICE void prepare_rows(const BackwardParams& params, int index, int batch, int head, int m, int thread) {
+template <typename Element>
+ATTUNE_DEVICE float dot_of_units(const uint4& a, const uint4& b) {
+  return (dot_of_pairs<Element>(a.x, b.x) + dot_of_pairs<Element>(a.y, b.y)) +
+         (dot_of_pairs<Element>(a.z, b.z) + dot_of_pairs<Element>(a.w, b.w));
+}
+
+// What the main kernel needs of a row. One that sees no key, and one beyond seqlen_q, has the LSE -inf: it gets the
+// shift -inf, so that its P is 0.
+ATTUNE_DEVICE void store_statistics(const BackwardParams& params, int64_t at, float lse, float d_lse, float sum) {
   constexpr float kLog2E = 1.44269504088896f;
-  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kThreads / kLanes;
-  const int lane = thread % kLanes, rows = min(kBlockM, params.seqlen_q - m * kBlockM);
-  const bool in_row = 8 * lane < kHeadDimV;
-  const int64_t row = m * kBlockM + thread / kLanes;
-  const uint16_t* o_row = params.o + batch * params.o_batch + head * params.o_head + row * params.o_row + 8 * lane;
-  const uint16_t* do_row =
-      params.d_o + batch * params.do_batch + head * params.do_head + row * params.do_row + 8 * lane;
-#pragma unroll 1
-  for (int first = thread / kLanes; first < kBlockM; first += kAtOnce * kRows) {
-    uint4 o[kAtOnce], d_o[kAtOnce];  // all loads first
+  const bool sees_keys = lse != -infinity();
+  params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
+  params.deltas[at] = sees_keys ? sum - d_lse : 0.f;
+}
+
+// A query tile, by a thread block.
+template <typename Element, int kHeadDimV, int kBlockM>
+ATTUNE_DEVICE void prepare_rows(const BackwardParams& params, int index, int batch, int head, int m) {
+  constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = kPrepareThreads / kLanes;
+  constexpr int kPasses = (kBlockM + kRows - 1) / kRows;
+  const int lane = threadIdx.x % kLanes, first = threadIdx.x / kLanes;
+  const int rows = min(kBlockM, params.seqlen_q - m * kBlockM);
+  uint4 o[kPasses], d_o[kPasses];  // all loads first
 #pragma unroll
-    for (int i = 0; i < kAtOnce; i++) {
-      o[i] = d_o[i] = make_uint4(0, 0, 0, 0);
-      if (first + i * kRows < rows && in_row) {
-        o[i] = *reinterpret_cast<const uint4*>(o_row);
-        d_o[i] = *reinterpret_cast<const uint4*>(do_row);
-      }
-      o_row += kRows * params.o_row;
-      do_row += kRows * params.do_row;
+  for (int pass = 0; pass < kPasses; pass++) {
+    const int in_tile = first + pass * kRows;
+    const int64_t row = m * kBlockM + in_tile;
+    o[pass] = d_o[pass] = make_uint4(0, 0, 0, 0);
+    if (in_tile < rows && 8 * lane < kHeadDimV) {
+      o[pass] = *reinterpret_cast<const uint4*>(params.o + batch * params.o_batch + head * params.o_head +
+                                                row * params.o_row + 8 * lane);
+      d_o[pass] = *reinterpret_cast<const uint4*>(params.d_o + batch * params.do_batch + head * params.do_head +
+                                                  row * params.do_row + 8 * lane);
     }
+  }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; i++) {
-      const int in_tile = first + i * kRows;
-      float sum = (dot_of_pairs<Element>(o[i].x, d_o[i].x) + dot_of_pairs<Element>(o[i].y, d_o[i].y)) +
-                  (dot_of_pairs<Element>(o[i].z, d_o[i].z) + dot_of_pairs<Element>(o[i].w, d_o[i].w));
+  for (int pass = 0; pass < kPasses; pass++) {
+    const int in_tile = first + pass * kRows;
+    float sum = dot_of_units<Element>(o[pass], d_o[pass]);
 #pragma unroll
-      for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
-      if (lane != 0 || in_tile >= kBlockM) continue;
-      const int64_t at = static_cast<int64_t>(index) * kBlockM + in_tile;
-      const int64_t of_lse =
-          (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + m * kBlockM + in_tile;
-      const float lse = in_tile < rows ? params.lse[of_lse] : -infinity();
-      const bool sees_keys = lse != -infinity();
-      params.shifts[at] = sees_keys ? -lse * kLog2E : -infinity();
-      params.deltas[at] = !sees_keys ? 0.f : params.d_lse != nullptr ? sum - params.d_lse[of_lse] : sum;
-    }
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(kFullWarp, sum, distance);
+    if (lane != 0 || in_tile >= kBlockM) continue;
+    const int64_t of_lse =
+        (static_cast<int64_t>(batch) * params.heads + head) * params.seqlen_q + m * kBlockM + in_tile;
+    const float lse = in_tile < rows ? params.lse[of_lse] : -infinity();
+    const float d_lse = in_tile < rows && params.d_lse != nullptr ? params.d_lse[of_lse] : 0.f;
+    store_statistics(params, static_cast<int64_t>(index) * kBlockM + in_tile, lse, d_lse, sum);
   }
 }
 
@@ -85,19 +91,22 @@ ATTUNE_DEVICE void zero_sums(float* sums, int thread) {
 template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
           bool kCounted, bool kTicket, bool kRing, bool kStored, bool kInside>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
-  constexpr int kPasses = (kBlockM * lanes_of_row(kHeadDimV) + kPrepareThreads - 1) / kPrepareThreads;
   const auto [pair, batch, head, m, tile] = ordered_tile_at(blockIdx.x, params);
   const bool unseen = key_blocks_of<kBlockM, kBlockN, kCausal>(m, params) == 0;
   if (kRing ? !kStored && tile < params.slots * params.tiles_of_pair : !kStored || unseen)
     zero_sums<kDqFloats, kPrepareThreads>(params.dq_sums + static_cast<int64_t>(tile) * kDqFloats, threadIdx.x);
   if (kRing && (kStored ? unseen : params.tiles_n == 0)) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
-  prepare_rows<Element, kHeadDimV, kBlockM, kPrepareThreads, kPasses>(params, tile, batch, head, m, threadIdx.x);
+  prepare_rows<Element, kHeadDimV, kBlockM>(params, tile, batch, head, m);
   if (kInside) {  // fewer thread blocks than tiles
     const int tiles = params.pairs * params.tiles_of_pair;
     for (int i = blockIdx.x * kPrepareThreads + threadIdx.x; i < tiles; i += gridDim.x * kPrepareThreads) {
       if (kCounted) params.turns[i] = 0;
-      if (kRing && i % params.tiles_of_pair == 0) params.finished[i / params.tiles_of_pair] = 0;
-      params.ready[i] = place_of(i, params) < params.prepared;
+      const int of_pair = i / params.tiles_of_pair, step = i - of_pair * params.tiles_of_pair;
+      const int there = tiles_within(params.prepared, of_pair, params);
+      params.ready[i] = step < there;
+      if (step > 0) continue;
+      params.ready[tiles + of_pair] = there;
+      if (kRing) params.finished[of_pair] = 0;
     }
   }
   if (threadIdx.x != 0) return;

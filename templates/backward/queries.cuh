@@ -1,4 +1,4 @@
-// needs: types.cuh element.cuh ptx/math.cuh ptx/global.cuh ptx/shared.cuh backward/params.cuh backward/ahead.cuh
+// needs: types.cuh element.cuh ptx/math.cuh ptx/global.cuh ptx/shared.cuh backward/params.cuh
 // dQ by a thread block of its own: which rows, the elementwise part where rows are queries, and the way out.
 
 // 64 query rows for each of two warpgroups.
@@ -61,8 +61,7 @@ ATTUNE_DEVICE void forget(uint64_t& descriptor) { asm volatile("" : "+l"(descrip
 struct QueryRows {
   float2 shift, delta;
 };
-// kInside: they are prepared while the kernel runs.
-template <int kBlockM, bool kInside>
+template <int kBlockM>
 ATTUNE_DEVICE QueryRows load_query_rows(const QueryBlock& block, int row, const BackwardParams& params) {
   const int prepared = params.tiles_m * kBlockM;
   const int64_t first = (static_cast<int64_t>(block.batch) * params.heads + block.head) * prepared;
@@ -70,7 +69,6 @@ ATTUNE_DEVICE QueryRows load_query_rows(const QueryBlock& block, int row, const 
   rows.shift = make_float2(-infinity(), -infinity());
   rows.delta = make_float2(0.f, 0.f);
   if (row < prepared) {
-    if (kInside) wait_until_prepared(params, static_cast<int>((first + row) / kBlockM));
     rows.shift.x = params.shifts[first + row];
     rows.delta.x = params.deltas[first + row];
   }

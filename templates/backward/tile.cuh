@@ -75,12 +75,11 @@ ATTUNE_DEVICE OrderedTile ordered_tile_at(int at, const BackwardParams& params) 
   tile.index = tile.pair * params.tiles_of_pair + step;
   return tile;
 }
-// The place of a tile in that order.
-ATTUNE_DEVICE int place_of(int index, const BackwardParams& params) {
-  const int pair = index / params.tiles_of_pair, step = index - pair * params.tiles_of_pair;
-  const int section = pair / params.section, first_pair = section * params.section;
-  const int pairs = min(params.section, params.pairs - first_pair);
-  return first_pair * params.tiles_of_pair + step * pairs + (pair - first_pair);
+// How many of a pair's tiles, its first ones, are among the first `places` in that order.
+ATTUNE_DEVICE int tiles_within(int places, int pair, const BackwardParams& params) {
+  const int first_pair = pair / params.section * params.section, pairs = min(params.section, params.pairs - first_pair);
+  const int own = places - first_pair * params.tiles_of_pair - (pair - first_pair);
+  return own <= 0 ? 0 : min((own + pairs - 1) / pairs, params.tiles_of_pair);
 }
 
 ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {

@@ -192,12 +192,10 @@ TEST_CASE("backward: more query tiles than the kernel before the main one prepar
                   "lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"
                   "registers=224,prepare=inside"},
         {"head_dim=72,heads=4,heads_kv=2,batch=1,seqlen_q=500,seqlen_k=200,causal=1",
-         "block_m=80,prefetch=1,prepare=inside,section=2"},
+         "block_m=80,prefetch=1,registers=232,prepare=inside,section=2"},
         {"head_dim=64,heads=3,batch=1,seqlen_q=700,seqlen_k=200,deterministic=1",
          "persistent=1,registers=232,prepare=inside,workers=1"},
-        {"head_dim=64,heads=3,batch=1,seqlen_q=500,seqlen_k=300", "sums=stored,prepare=inside"},
-        {"head_dim=136,heads=2,batch=1,seqlen_q=500,seqlen_k=200,causal=1",
-         "split=products,dq=pass,prepare=inside,workers=1"}}) {
+        {"head_dim=64,heads=3,batch=1,seqlen_q=500,seqlen_k=300", "sums=stored,registers=232,prepare=inside"}}) {
     const BackwardSample sample = sample_of(problem, config);
     const codegen::KernelSpec spec = codegen::specialise(kArch, sample.problem, sample.config);
     const codegen::BackwardGrid grid = codegen::backward_grid(spec, sample.config.backward, sample.problem, 2);

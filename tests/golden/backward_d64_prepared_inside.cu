@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 
-#line 993 "kernel.cu"
+#line 1058 "kernel.cu"
 constexpr int kBlockM = 128, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -213,7 +213,8 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
     QueryTile tile = first_query_tile(block, params);
     prefetch_keys(map_k, map_v, block);
-    wait_until_prepared(params, tile.index);
+    const bool all = all_prepared(params, block.batch * params.heads_kv + block.head);
+    if (!all) wait_until_prepared(params, tile.index);
     mbarrier_wait(shared + kVEmpty, phase_keys);
     load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
     load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
@@ -222,7 +223,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     phase_keys ^= 1;
     #pragma unroll 1
     for (int step = 1; step < block.steps; step++) {
-      wait_until_prepared(params, tile.index);
+      if (!all) wait_until_prepared(params, tile.index);
       load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);
     }
   }

@@ -83,7 +83,7 @@ TEST_CASE("backward: query tiles prepared in the main kernel, far more than befo
   for (const std::string& config :
        {lagging + "dkv=direct,k_stages=2,boundary=overlapped,persistent=1,registers=224",
         lagging + "prefetch=1,persistent=1,finish=ring,registers=224", std::string("persistent=1,registers=232"),
-        lagging + "prefetch=1,block_m=80", std::string("sums=stored"), std::string("split=products,dq=pass")})
+        lagging + "prefetch=1,registers=232", std::string("sums=stored,registers=232")})
     for (const char* text : {"head_dim=128,heads=16,batch=2,seqlen_q=1000,seqlen_k=1100,causal=1",
                              "head_dim=64,heads=8,heads_kv=4,batch=2,seqlen_q=2000,seqlen_k=700",
                              "head_dim=72,heads=6,batch=3,seqlen_q=900"})
