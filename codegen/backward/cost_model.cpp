@@ -104,7 +104,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   e.hbm = (prepared * q_heads * 4.0 * p.head_dim_v + (q_heads + 2 * kv_heads) * 2 * dims + q_heads * 2.0 * p.head_dim) /
           arch.hbm_bytes_per_second;
   e.launch = (passes || t.finish == Finish::ring ? 2 : 3) * kLaunchSeconds;
-  const double passes_over_sums = t.sums == Sums::stored ? 1 : 1 + prepared;  // zeros before, sums after
+  const double passes_over_sums = t.sums == Sums::stored ? 1 : 2;  // zeros before, sums after
   if (t.finish == Finish::ring) {
     // What L2 cannot hold of a ring, beside the tensors, comes and goes.
     const double pairs = static_cast<double>(p.batch) * p.heads_kv;

@@ -46,7 +46,7 @@ enum class Finish {
   ring,    ///< a warp of the main kernel, as tiles become complete, from a ring of sums that stays in L2
 };
 
-/// Who computes what is needed of each query row, and zeroes the sums.
+/// Who computes what is needed of each query row.
 enum class Prepare {
   launch,  ///< a kernel before the main one
   inside,  ///< that one for the first tiles, then two warps of the main one's producers, ahead of the blocks of keys

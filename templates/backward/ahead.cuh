@@ -1,7 +1,6 @@
 // needs: types.cuh ptx/prefetch.cuh ptx/turn.cuh backward/tile.cuh backward/prepare.cuh
 // Query tiles prepared in the main kernel, by warps that have little else to do, a little ahead of the blocks of keys
-// that visit them: what that reads comes while the matrix units work, and the zeros are still in L2 when they are added
-// to.
+// that visit them: what that reads comes while the matrix units work.
 //
 // Nobody waits for ever: tiles are handed out in the order in which blocks of keys visit them, every thread block hands
 // out to its own warps until those that it visits itself are taken, and who prepares a tile waits for nobody.
@@ -49,7 +48,7 @@ ATTUNE_DEVICE void prefetch_place(const BackwardParams& params, int at) {
 
 // A query tile, by a warp, 32 rows at a time: each lane gets one row's sum, so that what else a row needs is loaded
 // once for all of them. kAtOnce: passes whose loads are under way together. What is cheap is found anew where it is
-// needed: some producers have 24 registers a thread.
+// needed: some producers have 40 registers a thread.
 template <typename Element, int kHeadDimV, int kBlockM, int kAtOnce>
 ATTUNE_DEVICE void prepare_rows_alone(const BackwardParams& params, const OrderedTile& tile) {
   constexpr int kLanes = lanes_of_row(kHeadDimV), kRows = 32 / kLanes, kTogether = kAtOnce < kLanes ? kAtOnce : kLanes;
@@ -96,16 +95,14 @@ ATTUNE_DEVICE void prepare_rows_alone(const BackwardParams& params, const Ordere
   }
 }
 
-// By one warp. kStored, kRing: as in prepare_tile().
-template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal, bool kStored,
-          bool kRing, int kAtOnce>
+// By one warp. kRing: it is the only one of its thread block that does this, else there are two.
+template <typename Element, int kHeadDimV, int kBlockM, bool kRing, int kAtOnce>
 ATTUNE_DEVICE void prepare_place(const BackwardParams& params, int at) {
-  prefetch_place<kHeadDimV, kBlockM>(params, at + (kRing ? 1 : 2) * params.ahead);  // one warp an SM, or two
+  prefetch_place<kHeadDimV, kBlockM>(params, at + (kRing ? 1 : 2) * params.ahead);
+  asm volatile("" : "+r"(at));  // what the prefetch found for its tile is of no use, and would take registers
   const OrderedTile tile = ordered_tile_at(at, params);
-  if (kRing ? tile.pair < params.slots : !kStored || key_blocks_of<kBlockM, kBlockN, kCausal>(tile.m, params) == 0)
-    zero_sums<kDqFloats, 32>(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats, lane_index());
   prepare_rows_alone<Element, kHeadDimV, kBlockM, kAtOnce>(params, tile);
-  fence_proxy_async_all();  // bulk copies read the rows' values and add to the sums
+  fence_proxy_async_all();  // bulk copies read the rows' values
   __syncwarp();
   if (lane_index() == 0) {
     st_release(params.ready + tile.index, 1);
@@ -113,9 +110,8 @@ ATTUNE_DEVICE void prepare_place(const BackwardParams& params, int at) {
   }
 }
 
-// A warp's work for the whole kernel. kStored: as in prepare_tile().
-template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal, bool kStored,
-          bool kPersistent, int kAtOnce>
+// A warp's work for the whole kernel.
+template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, bool kPersistent, int kAtOnce>
 ATTUNE_DEVICE void prepare_ahead(const BackwardParams& params) {
 #pragma unroll 1
   while (true) {
@@ -123,7 +119,7 @@ ATTUNE_DEVICE void prepare_ahead(const BackwardParams& params) {
     if ((threadIdx.x & 31) == 0) at = next_to_prepare<kBlockN, kPersistent>(params);
     at = __shfl_sync(kFullWarp, at, 0);
     if (at >= 0) {
-      prepare_place<Element, kHeadDimV, kBlockM, kBlockN, kDqFloats, kCausal, kStored, false, kAtOnce>(params, at);
+      prepare_place<Element, kHeadDimV, kBlockM, false, kAtOnce>(params, at);
     } else {
       if (!kPersistent || at == kNoneLeft) return;
       __nanosleep(500);

@@ -79,26 +79,28 @@ ATTUNE_DEVICE void prepare_rows(const BackwardParams& params, int index, int bat
   }
 }
 
-template <int kFloats, int kThreads>
-ATTUNE_DEVICE void zero_sums(float* sums, int thread) {
+template <int kFloats>
+ATTUNE_DEVICE void zero_sums(float* sums) {
 #pragma unroll 4
-  for (int i = thread; i < kFloats / 4; i += kThreads)
+  for (int i = threadIdx.x; i < kFloats / 4; i += kPrepareThreads)
     reinterpret_cast<float4*>(sums)[i] = make_float4(0.f, 0.f, 0.f, 0.f);
 }
 
-// kStored: the first block of keys that sees a tile stores its sums. kInside: the main kernel prepares what follows
-// behind params.prepared tiles.
+// kStored: the first block of keys that sees a tile stores its sums. kInside: there are params.prepared thread blocks,
+// and the main kernel prepares the rows of what follows behind as many tiles. All sums are zeroed here, with the whole
+// chip's bandwidth: a warp or two of the main kernel would be slower at that than everything else.
 template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
           bool kCounted, bool kTicket, bool kRing, bool kStored, bool kInside>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   const auto [pair, batch, head, m, tile] = ordered_tile_at(blockIdx.x, params);
-  const bool unseen = key_blocks_of<kBlockM, kBlockN, kCausal>(m, params) == 0;
-  if (kRing ? !kStored && tile < params.slots * params.tiles_of_pair : !kStored || unseen)
-    zero_sums<kDqFloats, kPrepareThreads>(params.dq_sums + static_cast<int64_t>(tile) * kDqFloats, threadIdx.x);
-  if (kRing && (kStored ? unseen : params.tiles_n == 0)) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
+  const auto unseen = [&](int of_head) { return key_blocks_of<kBlockM, kBlockN, kCausal>(of_head, params) == 0; };
+  const int tiles = params.pairs * params.tiles_of_pair, summed = kRing ? params.slots * params.tiles_of_pair : tiles;
+  for (int i = blockIdx.x; i < summed; i += gridDim.x)
+    if (kRing ? !kStored : !kStored || unseen(i % params.tiles_m))
+      zero_sums<kDqFloats>(params.dq_sums + static_cast<int64_t>(i) * kDqFloats);
+  if (kRing && (kStored ? unseen(m) : params.tiles_n == 0)) zero_dq<kHeadDim, kBlockM>(params, batch, head, m);
   prepare_rows<Element, kHeadDimV, kBlockM>(params, tile, batch, head, m);
   if (kInside) {  // fewer thread blocks than tiles
-    const int tiles = params.pairs * params.tiles_of_pair;
     for (int i = blockIdx.x * kPrepareThreads + threadIdx.x; i < tiles; i += gridDim.x * kPrepareThreads) {
       if (kCounted) params.turns[i] = 0;
       const int of_pair = i / params.tiles_of_pair, step = i - of_pair * params.tiles_of_pair;

@@ -53,8 +53,7 @@ ATTUNE_DEVICE void convert_sums(uint32_t sums, uint32_t rows, int groups, float 
 }
 
 // By a warp, at least one tile, if any is wanted, and until the tile at this place is complete.
-template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal, bool kStored,
-          int kAtOnce>
+template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, bool kCausal, int kAtOnce>
 ATTUNE_DEVICE void prepare_until_complete(const BackwardParams& params, int at) {
 #pragma unroll 1
   while (true) {
@@ -68,8 +67,7 @@ ATTUNE_DEVICE void prepare_until_complete(const BackwardParams& params, int at) 
           wanted > 0 ? ld_acquire(params.turns + tile.index) == wanted : ld_acquire(params.ready + tile.index) != 0;
     }
     place = __shfl_sync(kFullWarp, place, 0);
-    if (place >= 0)
-      prepare_place<Element, kHeadDimV, kBlockM, kBlockN, kDqFloats, kCausal, kStored, true, kAtOnce>(params, place);
+    if (place >= 0) prepare_place<Element, kHeadDimV, kBlockM, true, kAtOnce>(params, place);
     if (__shfl_sync(kFullWarp, complete, 0)) return;
     if (place < 0) __nanosleep(100);
   }
@@ -101,8 +99,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
     // more.
     if (lane == 0 && !kInside) next = atomicAdd(params.ticket + 1, 1u);
     if (kInside) {
-      prepare_until_complete<Element, kHeadDimV, kBlockM, kBlockN, kBlockM * kColumns, kCausal, kStored, kAtOnce>(
-          params, at);
+      prepare_until_complete<Element, kHeadDimV, kBlockM, kBlockN, kCausal, kAtOnce>(params, at);
       asm volatile("" : "+r"(at));  // as there
     }
     const auto [pair, batch, head, m, index] = ordered_tile_at(at, params);

@@ -113,7 +113,7 @@ constexpr Fault kFaults[] = {
      "  __syncwarp();\n  if (lane_index() == 0) {\n    st_release(params.ready",
      "  if (lane_index() == 0) {\n    st_release(params.ready", "race"},
     {"what was prepared is not shown to the async proxy", kInside,
-     "  fence_proxy_async_all();  // bulk copies read the rows' values and add to the sums\n", "", "proxy_race"},
+     "  fence_proxy_async_all();  // bulk copies read the rows' values\n", "", "proxy_race"},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };
