@@ -1,7 +1,8 @@
 // needs: types.cuh element.cuh ptx/barrier.cuh ptx/matrix.cuh ptx/bulk_tensor.cuh ptx/bulk.cuh ptx/mbarrier.cuh ptx/shared.cuh ptx/turn.cuh backward/tile.cuh backward/ahead.cuh
 // The sums of dQ as a ring of slots that stays in L2: a (sequence, KV head) pair has the slot pair % slots, with all
 // query tiles of its group. Blocks of keys count what they have added to a tile. A warp of each thread block finishes
-// tiles, in the order in which they become complete: dQ leaves, and unless the next pair's are stored, zeros are left.
+// tiles, in the order in which they become complete: dQ leaves, and zeros are left for the next pair, if there is one
+// and its first additions are no stores.
 //
 // Nobody waits for ever: whoever adds to a pair waits for one of an earlier section, whose blocks of keys, handed out
 // in order, wait for none of this section; and tiles are handed out to those who finish them in the order of the
@@ -135,7 +136,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
         bulk_tensor_store(map_dq, rows, chunk * 64, m * kBlockM + upper * 64, head, batch);
         bulk_commit_group();
       }
-      if (kStored) continue;
+      if (kStored || pair + params.slots >= params.pairs) continue;  // nobody adds to zeros here any more
       float4* const zeroed = reinterpret_cast<float4*>(tile + upper * 64 * kColumns + chunk * 4096) + lane;
 #pragma unroll 8
       for (int i = 0; i < groups * 4; i++) zeroed[32 * i] = make_float4(0.f, 0.f, 0.f, 0.f);
