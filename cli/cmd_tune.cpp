@@ -187,7 +187,7 @@ void add_tune(CLI::App& app, Invocation& invocation) {
       ->type_name("TIME");
   command
       .add_option("--max-candidates", flags->max_candidates,
-                  "kernels to compile for a problem (default: 120; with --no-gpu 16)")
+                  "kernels to find for a problem, the table's closest on top (default: 120; with --no-gpu 16)")
       ->type_name("N");
   command.add_option("--config", flags->configs, "race this config instead of searching; may be repeated")
       ->type_name("TEXT")

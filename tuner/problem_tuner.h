@@ -88,7 +88,7 @@ class ProblemTuner {
   RaceReadings run_round(Measurer& measurer, const std::vector<Candidate*>& entrants, const RaceOptions& options,
                          Phase phase, const std::function<void(Candidate&, const RaceResult&)>& done);
   void first_round(Measurer& measurer, const StopCondition& stop);
-  void brief_round(Measurer& measurer, const std::vector<Candidate*>& entrants, Round round);
+  void brief_round(Measurer& measurer, const std::vector<Candidate*>& entrants, const RaceOptions& options);
   std::vector<Candidate*> with_variants(const std::vector<Candidate*>& best);
   std::vector<Candidate*> timed();
   /// The heuristic's config and the incumbent run in every round: the winner is compared with both.

@@ -92,8 +92,8 @@ RaceReadings ProblemTuner::run_round(Measurer& measurer, const std::vector<Candi
   });
 }
 
-void ProblemTuner::brief_round(Measurer& measurer, const std::vector<Candidate*>& entrants, Round round) {
-  const RaceOptions options = options_for(round, launch_seconds(entrants));
+void ProblemTuner::brief_round(Measurer& measurer, const std::vector<Candidate*>& entrants,
+                               const RaceOptions& options) {
   run_round(measurer, entrants, options, Phase::racing, [this](Candidate& c, const RaceResult& result) {
     const std::vector<double> samples = all_samples(result);
     log_.measured(c.text, c.kernel->build_key, kBrief, samples, median_interval(samples), c.errors);
@@ -108,7 +108,8 @@ void ProblemTuner::first_round(Measurer& measurer, const StopCondition& stop) {
   std::stable_sort(entrants.begin(), entrants.end(),
                    [](const Candidate* a, const Candidate* b) { return a->estimate < b->estimate; });
   const double launch = launch_seconds(entrants);
-  const double each = expected_seconds(options_for(Round::first, launch), 1, launch);
+  const RaceOptions options = options_for(Round::first, launch);
+  const double each = expected_seconds(options, 1, launch);
   const auto part = static_cast<std::size_t>(std::max(8.0, std::floor(kPartSeconds / std::max(each, 1e-6))));
   for (std::size_t i = 0; i < entrants.size(); i += part) {
     if (i > 0 && stop.expired()) return;
@@ -116,7 +117,7 @@ void ProblemTuner::first_round(Measurer& measurer, const StopCondition& stop) {
     brief_round(
         measurer,
         {entrants.begin() + static_cast<std::ptrdiff_t>(i), entrants.begin() + static_cast<std::ptrdiff_t>(end)},
-        Round::first);
+        options);
   }
 }
 
@@ -158,25 +159,30 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     report_.message = "no config passed the compiler, the gate and the clock";
     return;
   }
-  const auto there_is_time_for = [&](Round round, std::size_t entrants) {
+  // A round that there is time for, be it without rests.
+  const auto fitting = [&](Round round, std::size_t entrants) -> std::optional<RaceOptions> {
     const double each = launch_seconds(field);
     // The finals come after it in any case.
     const double finals = expected_seconds(options_for(Round::finals, each), kMostFinalists, each);
-    return expected_seconds(options_for(round, each), entrants, each) + finals < stop.seconds_left();
+    RaceOptions options = options_for(round, each);
+    const auto fits = [&] { return expected_seconds(options, entrants, each) + finals < stop.seconds_left(); };
+    if (!fits()) options.rest_seconds = 0;
+    return fits() ? std::optional(options) : std::nullopt;
   };
   const auto still_in = [](std::vector<Candidate*> list) {
     std::erase_if(list, [](const Candidate* c) { return !c->in; });
     return list;
   };
   field = keep(field, kept_after(Round::first, field.size()));
-  if (field.size() > 1 && there_is_time_for(Round::second, field.size())) {
-    brief_round(measurer, field, Round::second);
+  if (const auto options = fitting(Round::second, field.size()); options && field.size() > 1) {
+    brief_round(measurer, field, *options);
     field = still_in(field);
   }
   field = keep(field, kept_after(Round::second, field.size()));
-  if (run_.request.configs.empty() && !field.empty() && there_is_time_for(Round::variants, 4 * field.size())) {
+  if (const auto options = fitting(Round::variants, 4 * field.size());
+      options && run_.request.configs.empty() && !field.empty()) {
     field = with_variants(field);
-    if (field.size() > 1) brief_round(measurer, field, Round::variants);
+    if (field.size() > 1) brief_round(measurer, field, *options);
     field = still_in(field);
   }
   field = finalists(field);

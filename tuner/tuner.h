@@ -36,7 +36,7 @@ struct Request {
   Shard shard = {};                       ///< this process tunes every count-th problem
   bool sustained = false;                 ///< also race the finalists under sustained load
   double seconds = 60;                    ///< budget; above 0. When it ends, what is under way is brought to an end
-  int max_candidates = 120;               ///< kernels to select for a problem; at least 1
+  int max_candidates = 120;               ///< kernels to find for a problem, the built-in table's on top; at least 1
   int min_raced = 100;                    ///< select more while fewer than this pass the compiler; 0: never
   int compile_threads = 0;                ///< 0: one per hardware thread
   std::vector<std::string> configs = {};  ///< race these texts instead of searching

@@ -174,8 +174,8 @@ int rows_at_once(const Tunables& t) { return t.producer_registers() >= 56 ? 4 : 
 
 std::string prepare_ahead_call(const KernelSpec& spec) {
   const Tunables& t = spec.config.backward;
-  return fmt::format("prepare_ahead<{}, {}, kBlockM, kBlockN, {}, {}>(params);", element_name(spec.dtype),
-                     spec.head_dim_v, t.persistent, rows_at_once(t));
+  return fmt::format("prepare_ahead<{}, {}, kBlockM, {}, {}>(params);", element_name(spec.dtype), spec.head_dim_v,
+                     t.persistent, rows_at_once(t));
 }
 
 void open_main(Writer& out, const LaunchShape& shape, bool dq) {

@@ -58,7 +58,8 @@ struct BackwardGrid {
   std::int64_t blocks = 0;  ///< thread blocks of the main kernel
   int slots = 0;            ///< pairs whose sums of dQ exist at a time; a section and more, if not all
   int prepared = 0;         ///< query tiles that the kernel before the main one prepares; the main kernel does the rest
-  int ahead = 0;  ///< Prepare::inside: blocks of keys, beyond those that run, whose query tiles may be prepared by now
+  int ahead = 0;  ///< Prepare::inside: query tiles are prepared up to the end of the section of the key block that
+                  ///< comes so many behind those that run
 };
 BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& launch_part, const Problem& problem,
                            int sms);

@@ -49,7 +49,7 @@ enum class Finish {
 /// Who computes what is needed of each query row.
 enum class Prepare {
   launch,  ///< a kernel before the main one
-  inside,  ///< that one for the first tiles, then two warps of the main one's producers, ahead of the blocks of keys
+  inside,  ///< that one for the first tiles, then warps of the main one's producers, ahead of the blocks of keys
 };
 
 struct Tunables {

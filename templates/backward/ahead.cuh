@@ -2,13 +2,16 @@
 // Query tiles prepared in the main kernel, by warps that have little else to do, a little ahead of the blocks of keys
 // that visit them: what that reads comes while the matrix units work.
 //
-// Nobody waits for ever: tiles are handed out in the order in which blocks of keys visit them, every thread block hands
-// out to its own warps until those that it visits itself are taken, and who prepares a tile waits for nobody.
+// Nobody waits for ever: tiles are handed out in the order in which blocks of keys visit them, some warp takes more
+// until those of all blocks of keys that have started are taken, and who prepares a tile waits for nobody. (A thread
+// block asks for those of its own index's section, or of what the ticket says. Where blocks are numbered as they start,
+// as many have started as the highest number says, and one of them has an index as high. With a ring a warp leaves once
+// all tiles to be finished are taken; those who have one go on preparing until it is complete.)
 
 constexpr int kNoneYet = -1, kNoneLeft = -2;
 
 // The place of the next tile to prepare, or one of these. By one thread.
-template <int kBlockN, bool kPersistent>
+template <bool kPersistent>
 ATTUNE_DEVICE int next_to_prepare(const BackwardParams& params) {
   const int tiles = params.pairs * params.tiles_of_pair, taken = ld_relaxed(params.ticket + 2);
   const int block = kPersistent ? static_cast<int>(ld_relaxed(params.ticket)) : static_cast<int>(blockIdx.x);
@@ -111,12 +114,12 @@ ATTUNE_DEVICE void prepare_place(const BackwardParams& params, int at) {
 }
 
 // A warp's work for the whole kernel.
-template <typename Element, int kHeadDimV, int kBlockM, int kBlockN, bool kPersistent, int kAtOnce>
+template <typename Element, int kHeadDimV, int kBlockM, bool kPersistent, int kAtOnce>
 ATTUNE_DEVICE void prepare_ahead(const BackwardParams& params) {
 #pragma unroll 1
   while (true) {
     int at = 0;
-    if ((threadIdx.x & 31) == 0) at = next_to_prepare<kBlockN, kPersistent>(params);
+    if ((threadIdx.x & 31) == 0) at = next_to_prepare<kPersistent>(params);
     at = __shfl_sync(kFullWarp, at, 0);
     if (at >= 0) {
       prepare_place<Element, kHeadDimV, kBlockM, false, kAtOnce>(params, at);

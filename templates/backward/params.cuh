@@ -15,7 +15,7 @@ struct BackwardParams {
   uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
   uint32_t* ticket;    // handed out: blocks of keys; query tiles to be finished; query tiles to be prepared
   uint32_t* finished;  // [pairs]: query tiles of a pair whose dQ is finished
-  uint32_t* ready;     // [batch, heads, tiles_m]: 1 where shifts, deltas and sums are there; then how many a pair has
+  uint32_t* ready;     // [batch, heads, tiles_m]: 1 where shifts and deltas are there; then how many of a pair
   int64_t o_batch, o_head, o_row;
   int64_t do_batch, do_head, do_row;
   int64_t dq_batch, dq_head, dq_row;
@@ -28,7 +28,7 @@ struct BackwardParams {
   int32_t slots;                   // pairs whose sums exist at a time
   int32_t tiles_of_pair;           // tiles_m * group
   int32_t prepared;                // query tiles that the kernel before the main one prepares
-  int32_t ahead;                   // blocks of keys, beyond those handed out, whose query tiles are prepared
+  int32_t ahead;                   // blocks of keys beyond those handed out; their sections' query tiles are prepared
   float scale, scale_log2;         // softmax scale; the same times log2(e)
 };
 static_assert(sizeof(BackwardParams) == 296, "the host passes 296 bytes");

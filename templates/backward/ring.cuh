@@ -61,7 +61,7 @@ ATTUNE_DEVICE void prepare_until_complete(const BackwardParams& params, int at) 
     int place = 0, complete = 0;
     asm volatile("" : "+r"(at));  // what follows from it is found anew: it would need registers meanwhile
     if ((threadIdx.x & 31) == 0) {
-      place = next_to_prepare<kBlockN, true>(params);
+      place = next_to_prepare<true>(params);
       const OrderedTile tile = ordered_tile_at(at, params);
       const auto wanted = static_cast<uint32_t>(key_blocks_of<kBlockM, kBlockN, kCausal>(tile.m, params));
       complete =

@@ -1,7 +1,10 @@
-// Tuning the backward pass: candidates of its own, errors of gradients on record, and plans from the winners.
+// Tuning the backward pass: candidates of its own and of the built-in table, errors of gradients on record, and plans
+// from the winners.
 #include <doctest/doctest.h>
 
+#include "codegen/default_table.h"
 #include "codegen/space.h"
+#include "runtime/device.h"
 #include "runtime/keys.h"
 #include "runtime/runtime_state.h"
 #include "tests/unit/fake_compiler.h"
@@ -57,6 +60,32 @@ TEST_CASE("tuning the backward pass: the fastest wins, and plan() finds it") {
   Problem deterministic = problem;
   deterministic.deterministic = true;
   CHECK_THROWS_AS(state.plan(deterministic, {.on_miss = MissPolicy::fail}), Error);
+}
+
+TEST_CASE("the built-in table's configs race, whatever the model thinks of them") {
+  const tests::TemporaryFolder folder;
+  cache::Options options;
+  options.directory = folder.string();
+  cache::Store store = cache::Store::open(options);
+  for (const char* text : {"op=backward,head_dim=64,heads=32,batch=16,causal=1,seqlen_q=1024",
+                           "head_dim=128,heads=16,batch=4,causal=1,seqlen_q=4096"}) {
+    const Problem problem = parse_problem(text);
+    const tests::FakeGpu seen;
+    const std::vector<codegen::Config> tabled = codegen::tabled_configs(runtime::arch_of(seen.properties), problem);
+    REQUIRE(tabled.size() > 1);
+    tests::FakeGpu gpu;
+    gpu.seconds = [&](const Problem&, const codegen::Config& c) { return c == tabled.back() ? 1e-3 : 1.3e-3; };
+    const auto compiler = std::make_shared<tests::FakeCompiler>();
+    Request request{.store = store, .problems = {problem}, .max_candidates = 1, .min_raced = 0, .compile_threads = 2};
+    request.compiler = [&] { return compiler; };
+    std::stop_source stop;
+    const Report report = tune_with(request, {.stop = stop.get_token()}, [&](const std::string& device) {
+      return std::make_unique<tests::FakeMeasurer>(gpu, device, stop.get_token());
+    });
+    REQUIRE(report.problems[0].winner);
+    CHECK(codegen::parse_config(report.problems[0].winner->config) == tabled.back());
+    CHECK(report.problems[0].heuristic);
+  }
 }
 
 }  // namespace
