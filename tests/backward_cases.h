@@ -47,10 +47,13 @@ inline std::vector<BackwardCase> small_backward_cases() {
       {"head_dim=128,heads=4,heads_kv=2,batch=1,causal=1,seqlen_q=200",
        "lag=1,ping_pong=1,late_fences=1,skip=1,registers=240", true},
       {"head_dim=64,heads=2,batch=1,causal=1,seqlen_q=150,seqlen_k=180", "persistent=1,skip=1,registers=224"},
-      // The first block of keys stores what the others add to; rows that see no key.
+      // Who comes first stores what the others add to; rows that see no key; the last tiles first.
       {"head_dim=128,heads=4,heads_kv=2,batch=1,causal=1,seqlen_q=230,seqlen_k=140", "sums=stored", true},
-      {"head_dim=64,heads=3,batch=2,causal=1,seqlen_q=330,seqlen_k=150",
-       "block_m=128,lag=1,ping_pong=1,sums=stored,persistent=1,finish=ring,registers=224,workers=3", true, true},
+      {"head_dim=64,heads=3,batch=2,causal=1,seqlen_q=330,seqlen_k=150,deterministic=1",
+       "block_m=128,lag=1,ping_pong=1,visits=descending,sums=stored,persistent=1,finish=ring,registers=224,workers=3",
+       true, true},
+      {"head_dim=64,heads=6,heads_kv=2,batch=1,causal=1,seqlen_q=230,seqlen_k=300,deterministic=1",
+       "lag=1,ping_pong=1,late_fences=1,visits=descending,sums=stored", true},
       // Blocks of keys without a gap between them.
       {"head_dim=128,heads=4,heads_kv=2,batch=2,causal=1,seqlen_q=200,seqlen_k=170,dtype=fp16",
        "lag=1,ping_pong=1,late_fences=1,prefetch=1,skip=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"

@@ -88,6 +88,8 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   // other.
   if (std::max(p.head_dim, p.head_dim_v) > 128 || p.deterministic)
     for (int ds_stages : {2, 1}) consider({.split = Split::products, .ds_stages = ds_stages, .dq = DqPath::pass});
+  // Where blocks of keys wait for each other, they had better begin with the same tile. Elsewhere it is all one.
+  const Visits visits = p.causal && p.deterministic ? Visits::descending : Visits::ascending;
   for (Split split : {Split::rows, Split::columns})
     for (int block_m : block_ms(p))
       for (const Order& order : kOrders)
@@ -107,6 +109,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                                      .prefetch = order.prefetch,
                                      .v_in_registers = v_in_registers,
                                      .skip = skip,
+                                     .visits = visits,
                                      .dq = grid.dq,
                                      .sums = sums,
                                      .dkv = boundaries.dkv,

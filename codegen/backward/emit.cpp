@@ -33,10 +33,12 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
       "// attune backward  {}  |  {}x{}, {} split, {} Q + {} dO + {} {} stages{}{}{}, dQ {}{}", problem_words(spec),
       t.block_m, t.block_n(), word_of(t.split), t.q_stages, t.do_stages, t.ds_stages, passes ? "P" : "dS", order,
       t.ping_pong ? ", ping-pong" : "", t.late_fences ? ", late fences" : "", way_of(t.dq),
-      fmt::format(
-          "{}{}{}{}{}{}", takes_turns(spec) ? " in order" : "", t.sums == Sums::stored ? ", the first one stored" : "",
-          t.skip ? ", unseen tiles skipped" : "", t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
-          t.persistent ? ", persistent" : "", t.finish == Finish::ring ? ", finished from a ring of sums" : "") +
+      fmt::format("{}{}{}{}{}{}{}", takes_turns(spec) ? " in order" : "",
+                  t.sums == Sums::stored ? ", the first one stored" : "",
+                  t.visits == Visits::descending ? ", last tiles first" : "", t.skip ? ", unseen tiles skipped" : "",
+                  t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
+                  t.persistent ? ", persistent" : "",
+                  t.finish == Finish::ring ? ", finished from a ring of sums" : "") +
           (t.prepare == Prepare::inside ? ", prepared inside" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
@@ -55,6 +57,8 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
            (spec.head_dim_v + 15) / 16);
   out.line("constexpr int kScores = {}, kPacked = {};  // registers a thread", score_columns / 2, score_columns / 4);
   out.line("constexpr int kDqFloats = {};  // sums of dQ a query tile", l.dq_floats());
+  out.line("constexpr bool kDescending = {};  // a block of keys visits the last query tile of a head first",
+           t.visits == Visits::descending);
   out.line("");
   out.line("// Shared memory, bytes from the first 1024-byte boundary.");
   out.line("constexpr uint32_t kQBytes = {}, kDoBytes = {}, kStatisticsBytes = {};", l.q_bytes, l.do_bytes,
@@ -77,13 +81,14 @@ void emit_plan(Writer& out, const KernelSpec& spec) {
     out.line("constexpr uint32_t kItemFull = kVEmpty + 8, kItemEmpty = kItemFull + 16;");
     if (t.finish == Finish::ring) out.line("constexpr uint32_t kSumsFull = kItemEmpty + 16;");
   }
-  if (t.persistent || waits_for_blocks(spec))
+  if (t.persistent || takes_turns(spec))
     out.line("constexpr uint32_t kItems = {};  // {} from the producer", l.items_at,
              t.persistent ? "two blocks of keys" : "a block of keys");
   out.line("");
 }
 
-void emit_barriers(Writer& out, const Tunables& t) {
+void emit_barriers(Writer& out, const KernelSpec& spec) {
+  const Tunables& t = spec.config.backward;
   for (int i = 0; i < t.k_stages; i++) out.line("mbarrier_init(shared + kKFull{}, 1);", i == 0 ? "" : " + 8");
   out.line("mbarrier_init(shared + kVFull, 1);");
   const auto ring = [&](const char* stages, const char* name, const char* full) {
@@ -100,7 +105,7 @@ void emit_barriers(Writer& out, const Tunables& t) {
   out.line("mbarrier_init(shared + kVEmpty, 8);");
   out.open("for (int i = 0; i < 2; i++) {");
   out.line("mbarrier_init(shared + kItemFull + 8 * i, 1);");
-  const int others = t.finish == Finish::ring ? 2 : 1;
+  const int others = adders(spec);
   out.line("mbarrier_init(shared + kItemEmpty + 8 * i, {});  // the consumers' warps and {} of dQ", 8 + others,
            others == 1 ? "the one" : "those");
   out.close();
@@ -114,28 +119,32 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   emit_no_queries(out, block_at);
   out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
   out.open("if (threadIdx.x == 0) {");
-  emit_barriers(out, t);
+  emit_barriers(out, spec);
   out.line("fence_mbarrier_init();");
-  if (waits_for_blocks(spec) && !t.persistent)
+  if (takes_turns(spec) && !t.persistent)
     out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
   out.close();
   out.line("__syncthreads();");
   if (!t.persistent)
     out.line("const KeyBlock block = {}({}, params);", block_at,
-             waits_for_blocks(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
+             takes_turns(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
   const char* const block = t.persistent ? "" : ", block";
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", t.producer_registers());
   out.line("const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);");
   out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared{});", block);
+  if (t.dq == DqPath::bulk) {
+    const bool two = adders(spec) == 2;
+    out.line("if (warp == 1{}) add_dq_{}(params, shared{}{}{});", two ? " || warp == 3" : "",
+             t.persistent ? "blocks" : "tiles", block, two ? ", warp >> 1" : "",
+             two && !t.persistent ? ", warp >> 1" : "");
+  }
   if (t.finish == Finish::ring) {
-    out.line("if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);");
     out.line("if (warp == 2)");
-    out.line("  finish_tiles<{}, {}, {}, kBlockM, kBlockN, {}, {}, {}, {}>(", element_name(spec.dtype), spec.head_dim,
-             spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.prepare == Prepare::inside, rows_at_once(t));
+    out.line("  finish_tiles<{}, {}, {}, kBlockM, kBlockN, {}, kDescending, {}, {}, {}>(", element_name(spec.dtype),
+             spec.head_dim, spec.head_dim_v, spec.causal, t.sums == Sums::stored, t.prepare == Prepare::inside,
+             rows_at_once(t));
     out.line("      &map_dq, params, shared + kSharedSums, shared + kSharedRows, shared + kSumsFull);");
-  } else if (t.dq == DqPath::bulk) {
-    out.line("if (warp == 1) add_dq_{}(params, shared{});", t.persistent ? "blocks" : "tiles", block);
   }
   if (t.prepare == Prepare::inside && t.finish == Finish::launch) {
     out.line("if (warp >= 2)");
@@ -210,10 +219,10 @@ EmittedKernel emit(const KernelSpec& spec) {
   std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
-  const bool turns = waits_for_blocks(spec), ticket = turns || spec.config.backward.persistent;
+  const bool counted = counts_tiles(spec), ticket = takes_turns(spec) || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   const bool inside = spec.config.backward.prepare == Prepare::inside;
-  if (turns) parts.push_back("ptx/turn.cuh");
+  if (counted) parts.push_back("ptx/turn.cuh");
   if (inside) parts.push_back("backward/ahead.cuh");
   if (passes)
     parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
@@ -225,8 +234,8 @@ EmittedKernel emit(const KernelSpec& spec) {
   backward::emit_products(out, spec);
   emit_side(out, kernel.shape.before.front(),
             fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}, {}>(params);",
-                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, turns || ring, ticket,
-                        ring, spec.config.backward.sums == Sums::stored, inside));
+                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, counted, ticket, ring,
+                        spec.config.backward.sums == Sums::stored, inside));
   if (passes) {
     emit_passes(out, spec, kernel.shape);
   } else {

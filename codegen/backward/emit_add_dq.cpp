@@ -23,10 +23,12 @@ class AddPrinter {
  public:
   AddPrinter(Writer& out, const KernelSpec& spec)
       : out_(out),
-        spec_(spec),
         layout_(backward::layout_of(spec)),
         persistent_(spec.config.backward.persistent),
         ring_(spec.config.backward.finish == Finish::ring),
+        two_(adders(spec) == 2),
+        in_order_(takes_turns(spec)),
+        claims_(claims_tiles(spec)),
         overlapped_(spec.config.backward.boundary == Boundary::overlapped),
         stored_(spec.config.backward.sums == Sums::stored) {}
 
@@ -37,7 +39,7 @@ class AddPrinter {
 
  private:
   void tiles() {
-    if (ring_) {
+    if (two_) {
       out_.line(
           "// Two warps take turns at adding what the consumers stage of a block's dQ to its sums: while one waits "
           "until its");
@@ -47,51 +49,51 @@ class AddPrinter {
     }
     out_.open(fmt::format(
         "ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block{}) {{",
-        ring_ ? ", int adder, int first" : ""));
+        two_ ? ", int adder, int first" : ""));
     out_.line("const int lane = threadIdx.x & 31;");
-    out_.line("QueryTile tile = first_query_tile(block, params);");
+    out_.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
+    if (two_) out_.line("if (first == 1) advance<kDescending>(tile, block, params);");
     if (ring_) {
-      out_.line("if (first == 1) advance(tile, block, params);");
       out_.line(
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
       out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
     out_.line("#pragma unroll 1");
-    out_.open(ring_ ? "for (int step = first; step < block.steps; step += 2) {"
-                    : "for (int step = 0; step < block.steps; step++) {");
-    if (spec_.deterministic)
-      await_turn();
-    else if (stored_)
-      await_first();
-    if (ring_ || stored_) out_.line("__syncwarp();");
+    out_.open(two_ ? "for (int step = first; step < block.steps; step += 2) {"
+                   : "for (int step = 0; step < block.steps; step++) {");
+    if (in_order_) await_turn();
+    if (claims_) claim();
+    if (two_ || claims_) out_.line("__syncwarp();");
     add();
-    if (!ring_ && spec_.deterministic) count();
     give_back();
-    if (ring_) count();
-    if (counts_first()) count_first();
-    out_.line("advance(tile, block, params);");
-    if (ring_) out_.line("advance(tile, block, params);");
+    if (two_) count();
+    if (claims_) show_stored();
+    out_.line("advance<kDescending>(tile, block, params);");
+    if (two_) out_.line("advance<kDescending>(tile, block, params);");
     out_.close();
-    if (!counted() && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
+    if (!two_ && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
   }
 
-  // The first block of keys alone counts, and only what the others wait for.
-  bool counts_first() const { return stored_ && !spec_.deterministic && !ring_; }
-
-  void await_first() {
-    out_.line("// The first block of keys stores a tile's sums. It started before this one.");
-    out_.open("if (lane == 0 && block.n > 0) {");
-    out_.open("while (ld_acquire(params.turns + tile.index) == 0) {");
-    out_.close();
+  // Before the dQ is staged, so that the answer is there by then. Meanwhile this warp waits for its own thread block
+  // alone, so whoever waits for it does not wait for ever.
+  void claim() {
+    out_.line(
+        "// Who comes first stores a tile's sums, and the others wait until it has. Turns: 0, 1 once somebody is");
+    out_.line("// about to store them, 2 and more once they are there.");
+    out_.line("bool stores = false;");
+    out_.open("if (lane == 0) {");
+    out_.line("uint32_t turn = atom_acquire_or(params.turns + tile.index, 1);");
+    out_.line("stores = turn == 0;");
+    out_.line("while (turn == 1) turn = ld_acquire(params.turns + tile.index);");
     out_.line("fence_proxy_async_all();");
     out_.close();
   }
 
-  // At once, although the warp waits for it: a block that began together with the first one is held up as little.
-  void count_first() {
-    out_.open("if (lane == 0 && block.n == 0) {");
+  // At once, although the warp waits for it: blocks that began together wait the less.
+  void show_stored() {
+    out_.open("if (stores) {");
     out_.line("bulk_wait_group();");
     out_.line("fence_proxy_async_all();");
     out_.line("red_release_add(params.turns + tile.index, 1);");
@@ -117,10 +119,10 @@ class AddPrinter {
       if (part.width == 0) continue;
       const std::string start = w == 0 ? "" : fmt::format(" + {}", layout_.dq_start(w)),
                         start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w));
-      out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, ring_ ? " + 8 * adder" : "", w);
+      out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, two_ ? " + 8 * adder" : "", w);
       out_.open("if (lane == 0) {");
       if (stored_) {
-        out_.line("if (block.n == 0)");
+        out_.line("if ({})", claims_ ? "stores" : "block.n == 0");
         move("  bulk_store", start, start_bytes, part);
         out_.line("else");
       }
@@ -152,7 +154,7 @@ class AddPrinter {
     int left = parts();
     for (int w = 0; w < kConsumers; w++) {
       if (layout_.dq[static_cast<std::size_t>(w)].width == 0) continue;
-      if (ring_ || !spec_.deterministic) out_.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
+      out_.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
       out_.line("__syncwarp();");
       out_.line("{}barrier_arrive({}, 160);", persistent_ ? "" : "if (more) ", 4 + w);
     }
@@ -161,28 +163,25 @@ class AddPrinter {
   void blocks() {
     out_.line("// The same for every block that this thread block gets.");
     out_.open(fmt::format("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared{}) {{",
-                          ring_ ? ", int adder" : ""));
+                          two_ ? ", int adder" : ""));
     out_.line("int slot = 0, phase_slot = 0;");
-    if (ring_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
+    if (two_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
     out_.open("while (true) {");
     emit_take_item(out_);
-    out_.line("add_dq_tiles(params, shared, block{});", !ring_        ? ""
+    out_.line("add_dq_tiles(params, shared, block{});", !two_         ? ""
                                                         : overlapped_ ? ", adder, (adder + done) & 1"
                                                                       : ", adder, adder");
-    if (ring_ && overlapped_) out_.line("done += block.steps;");
+    if (two_ && overlapped_) out_.line("done += block.steps;");
     out_.close();
-    if (!counted()) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
+    // Whoever counts a contribution has waited for it.
+    if (!two_) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
   }
 
-  // Whoever counts a contribution has waited for it.
-  bool counted() const { return spec_.deterministic || ring_; }
-
   Writer& out_;
-  const KernelSpec& spec_;
   const Layout layout_;
-  const bool persistent_, ring_, overlapped_, stored_;
+  const bool persistent_, ring_, two_, in_order_, claims_, overlapped_, stored_;
 };
 
 }  // namespace

@@ -182,7 +182,7 @@ class ConsumerPrinter {
       out_.line("const int limit = {} - offset - (2 * (lane & 3){});", key,
                 rows() ? "" : by_warpgroup(0, t_.block_m / 2));
     }
-    if (tracks_tile()) out_.line("QueryTile tile = first_query_tile(block, params);");
+    if (tracks_tile()) out_.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
     if (!bulk() && t_.lag) out_.line("QueryTile before = tile;");
     out_.line("int accumulate = 0;  // 0: the next product starts a new dK or dV");
     if (two_keys()) {
@@ -239,7 +239,7 @@ class ConsumerPrinter {
     if (!bulk() && t_.lag) out_.line("before = tile;");
     if (overlapped()) out_.line("stage_k_before = stage_k;");
     if (overlapped()) out_.line("++done;");
-    if (tracks_tile()) out_.line("advance(tile, block, params);");
+    if (tracks_tile()) out_.line("advance<kDescending>(tile, block, params);");
   }
 
   enum class Segment { block, unseen, drain };
@@ -344,7 +344,7 @@ class ConsumerPrinter {
 
   // Two warps that take turns at the steps of a block have barriers of their own.
   std::string adder(const Line& line) const {
-    if (t_.finish != Finish::ring) return "";
+    if (adders(spec_) == 1) return "";
     const auto parity = [](const char* steps, bool odd) {
       return odd ? fmt::format(" + 8 * (({} + 1) & 1)", steps) : fmt::format(" + 8 * ({} & 1)", steps);
     };

@@ -71,7 +71,7 @@ class PassPrinter {
     arrive("shared + kPFull + 8 * stage_p");
     next("stage_p", "phase_p", "kDsStages");
     out_.line("pack<{}>(s, p);", element());
-    if (spec_.causal) out_.line("advance(tile, block, params);");
+    if (spec_.causal) out_.line("advance<kDescending>(tile, block, params);");
     out_.line("mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);");
     out_.line("wgmma_fence();");
     out_.line("{}(dv, p, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);",
@@ -104,7 +104,7 @@ class PassPrinter {
       out_.line("// Distance of this thread's first key from the last one that its first query of tile 0 sees.");
       out_.line("const int limit = {} - offset - 2 * (lane & 3);", key);
     }
-    if (spec_.causal) out_.line("QueryTile tile = first_query_tile(block, params);");
+    if (spec_.causal) out_.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
     rings_of_queries();
     out_.line("int phase_p = 1, accumulate = 0;  // 0: the next product starts a new dV");
     out_.line("mbarrier_wait(shared + kKFull, 0);");

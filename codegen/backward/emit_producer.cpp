@@ -79,7 +79,7 @@ void emit_load_step(Writer& out) {
       "load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + "
       "kDoEmpty,");
   out.line("                                  stage_do, phase_do, params.deltas + row, tile, block.batch);");
-  out.line("advance(tile, block, params);");
+  out.line("advance<kDescending>(tile, block, params);");
   out.close();
   out.line("");
 }
@@ -114,7 +114,7 @@ void emit_load_steps(Writer& out, int first, bool inside) {
 
 void emit_produce(Writer& out, bool inside) {
   open_produce(out, false);
-  out.line("QueryTile tile = first_query_tile(block, params);");
+  out.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
   out.line(kLoadK);
   out.line(kLoadV);
   if (inside) out.line(kLookAtPair);
@@ -140,7 +140,7 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("if (slot == 0) phase_slot ^= 1;");
   out.line("if (block.steps == 0) return;");
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
-  out.line("QueryTile tile = first_query_tile(block, params);");
+  out.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
   out.line("prefetch_keys(map_k, map_v, block);");
   const bool inside = spec.config.backward.prepare == Prepare::inside;
   if (inside) {

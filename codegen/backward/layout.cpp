@@ -148,9 +148,9 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, i
   w.deltas_at = take(tiles * block_m * 4);
   w.dq_sums_at = take(static_cast<std::size_t>(slots) * tiles_of_pair *
                       static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
-  w.turns_at = take(backward::waits_for_blocks(spec) || ring ? tiles * 4 : 0);
+  w.turns_at = take(backward::counts_tiles(spec) ? tiles * 4 : 0);
   const bool inside = t.prepare == backward::Prepare::inside;
-  w.ticket_at = take(tiles > 0 && (backward::waits_for_blocks(spec) || t.persistent || inside) ? 12 : 0);
+  w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || t.persistent || inside) ? 12 : 0);
   w.finished_at = take(tiles > 0 && ring ? static_cast<std::size_t>(p.heads_kv * p.batch) * 4 : 0);
   w.ready_at = take(inside && tiles > 0 ? (tiles + static_cast<std::size_t>(p.heads_kv * p.batch)) * 4 : 0);
   return w;

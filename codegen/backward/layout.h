@@ -58,9 +58,18 @@ constexpr int kQueryRows = 64 * kConsumers;
 inline bool takes_turns(const KernelSpec& spec) {
   return spec.deterministic && spec.config.backward.dq != DqPath::pass;
 }
-/// Whether they wait for each other at all, so that whoever is waited for has to have started.
-inline bool waits_for_blocks(const KernelSpec& spec) {
-  return takes_turns(spec) || spec.config.backward.sums == Sums::stored;
+/// Whether the first one that comes to a tile of dQ stores its sums.
+inline bool claims_tiles(const KernelSpec& spec) {
+  return !spec.deterministic && spec.config.backward.sums == Sums::stored;
+}
+/// Whether each tile of dQ has a counter.
+inline bool counts_tiles(const KernelSpec& spec) {
+  return takes_turns(spec) || claims_tiles(spec) || spec.config.backward.finish == Finish::ring;
+}
+/// Warps that add to dQ's sums. Two take turns where a contribution is counted once it is complete: while one waits
+/// until it is, the other serves the next step.
+inline int adders(const KernelSpec& spec) {
+  return takes_turns(spec) || spec.config.backward.finish == Finish::ring ? 2 : 1;
 }
 
 LaunchShape launch_shape(const KernelSpec& spec);

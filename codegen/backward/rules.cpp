@@ -43,6 +43,9 @@ Reason schedule(const Arch&, const KernelSpec& s) {
     return "v_in_registers: both warpgroups need all of V (allowed: rows)";
   if (t.skip && (!s.causal || t.split != Split::rows))
     return "skip: every tile sees keys of both warpgroups (allowed with causal = 1 and split = rows)";
+  if (t.visits == Visits::descending && (!s.causal || t.dq == DqPath::pass))
+    return "visits: descending has a causal mask and sums of dQ to serve (allowed with causal = 1, and not with dq = "
+           "pass)";
   if (t.sums == Sums::stored && t.dq != DqPath::bulk) return "sums: stored needs dq = bulk";
   if (s.deterministic && t.dq == DqPath::direct)
     return "dq: direct additions come in any order (deterministic: bulk, pass)";
@@ -74,6 +77,9 @@ Reason finish(const Arch&, const KernelSpec& s) {
   if (!t.persistent) return "finish: ring needs persistent = 1";
   if (t.block_m % 64 != 0)
     return fmt::format("finish: ring with block_m = {}, whose dQ is transposed (allowed: 64, 128)", t.block_m);
+  // One of them would hold a tile that another thread block waits for, while the other one waits for that block.
+  if (t.sums == Sums::stored && !s.deterministic)
+    return "sums: stored with finish = ring, whose two warps add in any order (allowed: zeroed, or deterministic)";
   if (t.registers > 232) return fmt::format("finish: ring with registers = {} (allowed: 224, 232)", t.registers);
   return {};
 }
@@ -82,9 +88,10 @@ Reason prepare(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
   if (t.prepare == Prepare::launch) return {};
   if (t.dq != DqPath::bulk) return "prepare: inside needs dq = bulk";
+  if (t.visits == Visits::descending) return "prepare: inside with visits = descending (allowed: ascending)";
+  if (takes_turns(s))
+    return "prepare: inside with a deterministic dQ, whose additions take these warps (allowed: launch)";
   if (t.registers > 232) return fmt::format("prepare: inside with registers = {} (allowed: 224, 232)", t.registers);
-  if (t.finish == Finish::ring && t.sums == Sums::stored)
-    return "prepare: inside with finish = ring and sums = stored (allowed: zeroed)";
   return {};
 }
 

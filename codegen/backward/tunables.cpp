@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array<const char*, 3> kSplits{"rows", "columns", "products"};
 constexpr std::array<const char*, 3> kDqPaths{"bulk", "direct", "pass"};
+constexpr std::array<const char*, 2> kVisits{"ascending", "descending"};
 constexpr std::array<const char*, 2> kSums{"zeroed", "stored"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
 constexpr std::array<const char*, 2> kPrepares{"launch", "inside"};
@@ -30,6 +31,7 @@ Fields kernel_fields(const Tunables& t) {
           {"prefetch", flag(t.prefetch)},
           {"v_in_registers", flag(t.v_in_registers)},
           {"skip", flag(t.skip)},
+          {"visits", name_of(kVisits, t.visits)},
           {"dq", name_of(kDqPaths, t.dq)},
           {"sums", name_of(kSums, t.sums)},
           {"dkv", name_of(kDkvPaths, t.dkv)},
@@ -69,6 +71,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.v_in_registers = truth();
   else if (key == "skip")
     t.skip = truth();
+  else if (key == "visits")
+    t.visits = value_of<Visits>(kVisits, key, value);
   else if (key == "dq")
     t.dq = value_of<DqPath>(kDqPaths, key, value);
   else if (key == "sums")

@@ -25,7 +25,14 @@ enum class DqPath {
 /// How the sums of dQ begin.
 enum class Sums {
   zeroed,  ///< as zeros, by the kernel before, or by the warp that finished the slot's last pair
-  stored,  ///< the first block of keys stores its part; the others wait until it has, tile by tile, and add
+  stored,  ///< who comes to a tile first, or, where the order matters, the first block of keys, stores its part; the
+           ///< others wait until it has, and add
+};
+
+/// In which order a block of keys visits the query tiles of a head.
+enum class Visits {
+  ascending,
+  descending,  ///< with a causal mask all blocks of a head begin with the same tile, instead of each with its diagonal
 };
 
 /// How dK and dV leave when a block of keys is done.
@@ -67,6 +74,7 @@ struct Tunables {
   bool prefetch = false;  ///< LSE and delta come into registers before the wait for the product that they belong to
   bool v_in_registers = false;  ///< V is the left operand of dP from registers: one read of shared memory less a step
   bool skip = false;  ///< causal: a warpgroup leaves out the products of a query tile that sees none of its keys
+  Visits visits = Visits::ascending;
   DqPath dq = DqPath::bulk;
   Sums sums = Sums::zeroed;
   DkvPath dkv = DkvPath::staged;

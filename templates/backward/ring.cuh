@@ -79,8 +79,8 @@ ATTUNE_DEVICE void prepare_until_complete(const BackwardParams& params, int at) 
 //
 // kInside: it prepares tiles, too, one before each that it finishes and as many as are wanted while it waits, kAtOnce
 // rows of each lane together.
-template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, bool kCausal, bool kStored,
-          bool kInside, int kAtOnce>
+template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, bool kCausal, bool kDescending,
+          bool kStored, bool kInside, int kAtOnce>
 ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& params, uint32_t sums, uint32_t rows,
                                 uint32_t full) {
   // A tile of 64 rows is the columns of one warpgroup behind those of the other; of 128 rows, each has 64.
@@ -103,7 +103,7 @@ ATTUNE_DEVICE void finish_tiles(const TensorMap* map_dq, const BackwardParams& p
       prepare_until_complete<Element, kHeadDimV, kBlockM, kBlockN, kCausal, kAtOnce>(params, at);
       asm volatile("" : "+r"(at));  // as there
     }
-    const auto [pair, batch, head, m, index] = ordered_tile_at(at, params);
+    const auto [pair, batch, head, m, index] = ordered_tile_at<kDescending>(at, params);
     float* const tile =
         params.dq_sums + static_cast<int64_t>(index - tiles_before_ring(pair, params)) * (kBlockM * kColumns);
     const auto load = [&](int piece) {

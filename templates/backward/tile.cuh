@@ -44,9 +44,10 @@ struct QueryTile {
   int head, m;
   int index;  // among all query tiles
 };
+template <bool kDescending>
 ATTUNE_DEVICE QueryTile first_query_tile(const KeyBlock& block, const BackwardParams& params) {
-  const int head = block.head * params.group;
-  return {head, block.first_m, (block.batch * params.heads + head) * params.tiles_m + block.first_m};
+  const int head = block.head * params.group, m = kDescending ? params.tiles_m - 1 : block.first_m;
+  return {head, m, (block.batch * params.heads + head) * params.tiles_m + m};
 }
 // Blocks of keys that add to a query tile.
 template <int kBlockM, int kBlockN, bool kCausal>
@@ -62,6 +63,7 @@ struct OrderedTile {
   int pair, batch, head, m;
   int index;  // among all query tiles
 };
+template <bool kDescending = false>
 ATTUNE_DEVICE OrderedTile ordered_tile_at(int at, const BackwardParams& params) {
   OrderedTile tile;
   const int per_section = params.section * params.tiles_of_pair;
@@ -69,10 +71,10 @@ ATTUNE_DEVICE OrderedTile ordered_tile_at(int at, const BackwardParams& params) 
   const int pairs = min(params.section, params.pairs - first_pair), rest = at - section * per_section;
   const int step = rest / pairs, in_group = step / params.tiles_m;
   tile.pair = first_pair + (rest - step * pairs);
-  tile.m = step - in_group * params.tiles_m;
+  tile.m = kDescending ? (in_group + 1) * params.tiles_m - 1 - step : step - in_group * params.tiles_m;
   tile.batch = tile.pair / params.heads_kv;
   tile.head = (tile.pair - tile.batch * params.heads_kv) * params.group + in_group;
-  tile.index = tile.pair * params.tiles_of_pair + step;
+  tile.index = tile.pair * params.tiles_of_pair + in_group * params.tiles_m + tile.m;
   return tile;
 }
 // How many of a pair's tiles, its first ones, are among the first `places` in that order.
@@ -82,11 +84,21 @@ ATTUNE_DEVICE int tiles_within(int places, int pair, const BackwardParams& param
   return own <= 0 ? 0 : min((own + pairs - 1) / pairs, params.tiles_of_pair);
 }
 
+template <bool kDescending>
 ATTUNE_DEVICE void advance(QueryTile& tile, const KeyBlock& block, const BackwardParams& params) {
-  ++tile.index;
-  if (++tile.m == params.tiles_m) {
-    tile.m = block.first_m;
-    tile.index += block.first_m;
-    ++tile.head;
+  if (kDescending) {
+    --tile.index;
+    if (--tile.m < block.first_m) {
+      tile.m = params.tiles_m - 1;
+      tile.index += 2 * params.tiles_m - block.first_m;
+      ++tile.head;
+    }
+  } else {
+    ++tile.index;
+    if (++tile.m == params.tiles_m) {
+      tile.m = block.first_m;
+      tile.index += block.first_m;
+      ++tile.head;
+    }
   }
 }

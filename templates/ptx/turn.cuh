@@ -14,6 +14,13 @@ ATTUNE_DEVICE uint32_t ld_relaxed(const uint32_t* pointer) {
   return value;
 }
 
+// Sets bits; says what was there before.
+ATTUNE_DEVICE uint32_t atom_acquire_or(uint32_t* pointer, uint32_t bits) {
+  uint32_t before;
+  asm volatile("atom.acquire.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(pointer), "r"(bits) : "memory");
+  return before;
+}
+
 ATTUNE_DEVICE void st_release(uint32_t* pointer, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }

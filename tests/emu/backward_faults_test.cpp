@@ -40,6 +40,10 @@ constexpr const char* kOverlapped =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=224,dkv=direct,k_stages=2,"
     "boundary=overlapped";
 
+constexpr const char* kDescending = "family=sm90_backward,lag=1,ping_pong=1,visits=descending";
+
+constexpr const char* kOrdered = "family=sm90_backward,lag=1,ping_pong=1,visits=descending,sums=stored";
+
 constexpr const char* kStored = "family=sm90_backward,lag=1,ping_pong=1,sums=stored";
 
 constexpr const char* kInside =
@@ -74,9 +78,14 @@ constexpr Fault kFaults[] = {
     {"an addition to dQ is counted before it is complete", kRing,
      "      bulk_wait_group();\n      red_release_add(params.turns", "      red_release_add(params.turns", "race"},
     {"sums are added to before they are stored", kStored,
-     "      while (ld_acquire(params.turns + tile.index) == 0) {\n      }\n", "", "race"},
-    {"stored sums are counted before they are complete", kStored,
+     "      while (turn == 1) turn = ld_acquire(params.turns + tile.index);\n", "", "race"},
+    {"two blocks of keys store the sums of a tile", kStored, "      stores = turn == 0;\n",
+     "      stores = turn < 2;\n", ""},
+    {"stored sums are said to be there before they are complete", kStored,
      "      bulk_wait_group();\n      fence_proxy_async_all();\n", "      fence_proxy_async_all();\n", "race"},
+    {"a block of keys adds to dQ before its turn", kOrdered, "!= block.n) {", "== ~0u) {", "race"},
+    {"the next query head begins at another one's last tile", kDescending,
+     "tile.index += 2 * params.tiles_m - block.first_m", "tile.index += params.tiles_m - block.first_m", ""},
     {"V is read before it has come", kOverlapped,
      "      if (step == 0) mbarrier_wait(shared + kVFull, phase_keys ^ 1);\n", "", "race"},
     {"this block's K is given back for that of the block before", kOverlapped,
@@ -121,6 +130,11 @@ constexpr Fault kFaults[] = {
 const char* problem_of(const Fault& fault) {
   // More tiles than the kernel before the main one prepares.
   if (fault.config == kInside) return "op=backward,head_dim=64,heads=4,batch=1,seqlen_q=400,seqlen_k=200";
+  // With two heads a KV head, so that a block of keys goes on to the next one.
+  if (fault.config == kDescending)
+    return "op=backward,head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=300,causal=1";
+  if (fault.config == kOrdered)
+    return "op=backward,head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=300,causal=1,deterministic=1";
   // A ring needs more pairs than it has slots.
   if (fault.config == kRing) return "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200";
   // In two steps a block the producer waits for nothing that comes behind the use of V.

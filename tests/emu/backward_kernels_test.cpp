@@ -117,7 +117,7 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   for (const char* key : {"q_stages", "do_stages", "split", "dq"}) CHECK_MESSAGE(values[key].size() == 3, key);
   for (const char* key :
        {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch", "persistent", "dkv",
-        "k_stages", "finish", "v_in_registers", "skip", "sums", "boundary", "prepare"})
+        "k_stages", "finish", "v_in_registers", "skip", "visits", "sums", "boundary", "prepare"})
     CHECK_MESSAGE(values[key].size() == 2, key);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));
@@ -140,16 +140,32 @@ TEST_CASE("backward: right, and nothing found") {
 
 TEST_CASE("backward: deterministic kernels give the same bits in every order of threads") {
   if (!attune::tests::nvrtc()) return;
-  const BackwardSample sample =
-      sample_of("head_dim=64,heads=2,heads_kv=1,seqlen_q=150,seqlen_k=300,causal=1,deterministic=1",
-                "lag=1,ping_pong=1,late_fences=1,section=1");
-  const Gradients first = check(sample, 0);
-  for (const std::uint64_t seed : {1, 2, 3}) {
-    const Gradients other = check(sample, seed);
-    CHECK(first.q.data == other.q.data);
-    CHECK(first.k.data == other.k.data);
-    CHECK(first.v.data == other.v.data);
+  for (const char* config :
+       {"lag=1,ping_pong=1,late_fences=1,section=1", "lag=1,ping_pong=1,late_fences=1,visits=descending,sums=stored",
+        "visits=descending,persistent=1,registers=224",
+        "lag=1,ping_pong=1,dkv=direct,k_stages=2,boundary=overlapped,visits=descending,persistent=1,registers=224"}) {
+    const BackwardSample sample =
+        sample_of("head_dim=64,heads=2,heads_kv=1,seqlen_q=150,seqlen_k=300,causal=1,deterministic=1", config);
+    const Gradients first = check(sample, 0);
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      const Gradients other = check(sample, seed);
+      CHECK(first.q.data == other.q.data);
+      CHECK(first.k.data == other.k.data);
+      CHECK(first.v.data == other.v.data);
+    }
   }
+}
+
+TEST_CASE("backward: sums that whoever comes first stores, in every order of threads") {
+  if (!attune::tests::nvrtc()) return;
+  for (const auto& [problem, config] :
+       {std::pair{"head_dim=64,heads=2,batch=1,seqlen_q=200,seqlen_k=600,causal=1", "lag=1,ping_pong=1,sums=stored"},
+        {"head_dim=128,heads=2,heads_kv=1,batch=1,seqlen_q=150,seqlen_k=400", "sums=stored,late_fences=1"},
+        {"head_dim=64,heads=2,batch=2,seqlen_q=330,seqlen_k=150,causal=1",
+         "block_m=128,sums=stored,visits=descending,persistent=1,registers=224,workers=3"},
+        {"head_dim=64,heads=2,batch=1,seqlen_q=300,seqlen_k=300,causal=1",
+         "lag=1,ping_pong=1,sums=stored,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,registers=224"}})
+    for (const std::uint64_t seed : {0, 1, 2, 3}) check(sample_of(problem, config), seed);
 }
 
 TEST_CASE("backward: a ring with fewer slots than pairs, in every order of threads") {
@@ -166,8 +182,9 @@ TEST_CASE("backward: a ring with fewer slots than pairs, in every order of threa
         {"head_dim=64,heads=6,batch=1,seqlen_q=150,seqlen_k=200,causal=1",
          "lag=1,ping_pong=1,late_fences=1,skip=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,finish=ring,"
          "registers=224"},
-        {"head_dim=64,heads=7,batch=1,seqlen_q=250,seqlen_k=130,causal=1",
-         "lag=1,ping_pong=1,late_fences=1,sums=stored,persistent=1,finish=ring,registers=224,section=2"},
+        {"head_dim=64,heads=7,batch=1,seqlen_q=250,seqlen_k=130,causal=1,deterministic=1",
+         "lag=1,ping_pong=1,late_fences=1,visits=descending,sums=stored,persistent=1,finish=ring,registers=224,section="
+         "2"},
         {"head_dim=64,heads=6,batch=1,seqlen_q=450,seqlen_k=200",
          "block_m=128,persistent=1,finish=ring,prepare=inside,registers=224"},
         {"head_dim=128,heads=18,heads_kv=9,batch=1,seqlen_q=260,seqlen_k=100,causal=1",
@@ -193,7 +210,7 @@ TEST_CASE("backward: more query tiles than the kernel before the main one prepar
                   "registers=224,prepare=inside"},
         {"head_dim=72,heads=4,heads_kv=2,batch=1,seqlen_q=500,seqlen_k=200,causal=1",
          "block_m=80,prefetch=1,registers=232,prepare=inside,section=2"},
-        {"head_dim=64,heads=3,batch=1,seqlen_q=700,seqlen_k=200,deterministic=1",
+        {"head_dim=64,heads=3,batch=1,seqlen_q=700,seqlen_k=200",
          "persistent=1,registers=232,prepare=inside,workers=1"},
         {"head_dim=64,heads=3,batch=1,seqlen_q=500,seqlen_k=300", "sums=stored,registers=232,prepare=inside"}}) {
     const BackwardSample sample = sample_of(problem, config);

@@ -30,6 +30,7 @@ class BackwardSampler {
       sample.config = config();
       if (!sample.problem.causal || sample.config.backward.split != codegen::backward::Split::rows)
         sample.config.backward.skip = false;
+      if (!sample.problem.causal) sample.config.backward.visits = codegen::backward::Visits::ascending;
       lengths(sample);
       if (!legal(sample)) continue;
       sample.options.gaps = pick({0, 1, 2, 3}) == 0;
@@ -77,6 +78,7 @@ class BackwardSampler {
     t.late_fences = pick({false, true});
     t.prefetch = pick({false, true});
     t.skip = pick({false, true});
+    t.visits = pick({Visits::ascending, Visits::descending});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
     t.sums = t.dq == DqPath::bulk ? pick({Sums::zeroed, Sums::stored}) : Sums::zeroed;
     t.dkv = pick({DkvPath::staged, DkvPath::direct});
@@ -104,6 +106,7 @@ class BackwardSampler {
     }
     if (t.split == Split::products) {
       t.dq = DqPath::pass;
+      t.visits = Visits::ascending;
       t.sums = Sums::zeroed;
       t.late_fences = t.prefetch = false;
       t.dkv = DkvPath::staged;

@@ -1,13 +1,14 @@
 // attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 882 "kernel.cu"
+#line 894 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
 constexpr int kScores = 32, kPacked = 16;  // registers a thread
 constexpr int kDqFloats = 8192;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 16384, kDoBytes = 16384, kStatisticsBytes = 256;
@@ -154,14 +155,14 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // Producer: one thread loads, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const TensorMap* map_do,
                            const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
@@ -173,7 +174,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
 // One warp adds what the consumers stage of a block's dQ to its sums in global memory.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   const int lane = threadIdx.x & 31;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   #pragma unroll 1
   for (int step = 0; step < block.steps; step++) {
     barrier_sync(2, 160);  // warpgroup 0 has staged its part
@@ -193,7 +194,7 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
     if (lane == 0) bulk_wait_group_read<0>();
     __syncwarp();
     if (more) barrier_arrive(5, 160);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
   }
   if (lane == 0) bulk_wait_group();
 }
@@ -233,7 +234,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
   stage_ds = 1;
   // Distance of this thread's first key from the last one that its first query of tile 0 sees.
   const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   int accumulate = 0;  // 0: the next product starts a new dK or dV
   mbarrier_wait(shared + kKFull, 0);
   mbarrier_wait(shared + kVFull, 0);
@@ -302,7 +303,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
       stage_ds = 0;
       phase_ds ^= 1;
     }
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
     accumulate = 1;
   }
   // -- what is left of the last query tile

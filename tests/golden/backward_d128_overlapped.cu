@@ -1,13 +1,14 @@
 // attune backward  sm_90a  bf16  d128  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, overlapped boundaries, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=direct,boundary=overlapped,persistent=1,finish=launch,prepare=launch,registers=224
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=direct,boundary=overlapped,persistent=1,finish=launch,prepare=launch,registers=224
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=direct,boundary=overlapped,persistent=1,finish=launch,prepare=launch,registers=224
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=2,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=direct,boundary=overlapped,persistent=1,finish=launch,prepare=launch,registers=224
 
-#line 882 "kernel.cu"
+#line 894 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
 constexpr int kScores = 32, kPacked = 16;  // registers a thread
 constexpr int kDqFloats = 8192;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 16384, kDoBytes = 16384, kStatisticsBytes = 256;
@@ -158,7 +159,7 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // K and V of a block are loaded once those of the block before have been used, and then it is urgent: in L2 they
@@ -188,7 +189,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     if (slot == 0) phase_slot ^= 1;
     if (block.steps == 0) return;
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
-    QueryTile tile = first_query_tile(block, params);
+    QueryTile tile = first_query_tile<kDescending>(block, params);
     prefetch_keys(map_k, map_v, block);
     const int stage_k = slot ^ 1;  // two blocks, two buffers
     mbarrier_wait(shared + kKEmpty + 8 * stage_k, phase_slot ^ stage_k);
@@ -207,7 +208,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
 // One warp adds what the consumers stage of a block's dQ to its sums in global memory.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   const int lane = threadIdx.x & 31;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   #pragma unroll 1
   for (int step = 0; step < block.steps; step++) {
     barrier_sync(2, 160);  // warpgroup 0 has staged its part
@@ -226,7 +227,7 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
     if (lane == 0) bulk_wait_group_read<0>();
     __syncwarp();
     barrier_arrive(5, 160);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
   }
 }
 

@@ -1,13 +1,14 @@
 // attune backward  sm_90a  bf16  d128  causal  |  64x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, unseen tiles skipped, persistent, finished from a ring of sums
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 
-#line 1148 "kernel.cu"
+#line 1167 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
 constexpr int kScores = 32, kPacked = 16;  // registers a thread
 constexpr int kDqFloats = 8192;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 16384, kDoBytes = 16384, kStatisticsBytes = 256;
@@ -159,7 +160,7 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // K and V of a block are loaded once those of the block before have been used, and then it is urgent: in L2 they
@@ -189,7 +190,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     if (slot == 0) phase_slot ^= 1;
     if (block.steps == 0) return;
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
-    QueryTile tile = first_query_tile(block, params);
+    QueryTile tile = first_query_tile<kDescending>(block, params);
     prefetch_keys(map_k, map_v, block);
     mbarrier_wait(shared + kVEmpty, phase_keys);
     load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
@@ -208,8 +209,8 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
 // additions are complete and counts them, the other serves the next step.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block, int adder, int first) {
   const int lane = threadIdx.x & 31;
-  QueryTile tile = first_query_tile(block, params);
-  if (first == 1) advance(tile, block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
+  if (first == 1) advance<kDescending>(tile, block, params);
   const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);
   if (lane == 0 && first < block.steps) wait_for_slot(pair, params);
   #pragma unroll 1
@@ -235,8 +236,8 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
       bulk_wait_group();
       red_release_add(params.turns + tile.index, 1);
     }
-    advance(tile, block, params);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
+    advance<kDescending>(tile, block, params);
   }
 }
 
@@ -301,7 +302,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
     if (slot == 0) phase_slot ^= 1;
     // Distance of this thread's first key from the last one that its first query of tile 0 sees.
     const int limit = block.n * kBlockN + warpgroup * 64 + warp * 16 + (lane >> 2) - offset - (2 * (lane & 3));
-    QueryTile tile = first_query_tile(block, params);
+    QueryTile tile = first_query_tile<kDescending>(block, params);
     int accumulate = 0;  // 0: the next product starts a new dK or dV
     mbarrier_wait(shared + kKFull, phase_keys);
     mbarrier_wait(shared + kVFull, phase_keys);
@@ -427,7 +428,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
         stage_ds = 0;
         phase_ds ^= 1;
       }
-      advance(tile, block, params);
+      advance<kDescending>(tile, block, params);
     }
     // -- what is left of the last query tile
     {
@@ -513,7 +514,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared);
     if (warp == 1 || warp == 3) add_dq_blocks(params, shared, warp >> 1);
     if (warp == 2)
-      finish_tiles<Bf16, 128, 128, kBlockM, kBlockN, true, false, false, 4>(
+      finish_tiles<Bf16, 128, 128, kBlockM, kBlockN, true, kDescending, false, false, 4>(
           &map_dq, params, shared + kSharedSums, shared + kSharedRows, shared + kSumsFull);
   } else {
     setmaxnreg_inc<224>();

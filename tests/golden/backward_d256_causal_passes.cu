@@ -1,13 +1,14 @@
 // attune backward  sm_90a  bf16  d256  causal  |  64x64, product split, 2 Q + 2 dO + 2 P stages, dQ in a pass of its own
-// spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 984 "kernel.cu"
+#line 996 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
 constexpr int kScores = 32, kPacked = 16;  // registers a thread
 constexpr int kDqFloats = 0;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 32768, kDoBytes = 32768, kStatisticsBytes = 256;
@@ -162,14 +163,14 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // Producer: one thread loads, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const TensorMap* map_do,
                            const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
@@ -201,7 +202,7 @@ ATTUNE_DEVICE void consume_values(const TensorMap* map_dv, const BackwardParams&
   const int offset = params.seqlen_k - params.seqlen_q;  // query i sees the keys up to i + offset
   // Distance of this thread's first key from the last one that its first query of tile 0 sees.
   const int limit = block.n * kBlockN + warp * 16 + (lane >> 2) - offset - 2 * (lane & 3);
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   int stage_q = 0, phase_q = 0, stage_do = 0, phase_do = 0, stage_p = 0;
   int phase_p = 1, accumulate = 0;  // 0: the next product starts a new dV
   mbarrier_wait(shared + kKFull, 0);
@@ -230,7 +231,7 @@ ATTUNE_DEVICE void consume_values(const TensorMap* map_dv, const BackwardParams&
       phase_p ^= 1;
     }
     pack<Bf16>(s, p);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
     mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
     wgmma_fence();
     issue_gradient_n256(dv, p, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);
@@ -265,7 +266,7 @@ ATTUNE_DEVICE void consume_values(const TensorMap* map_dv, const BackwardParams&
     phase_p ^= 1;
   }
   pack<Bf16>(s, p);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
   mbarrier_wait(shared + kDoFull + 8 * stage_do, phase_do);
   wgmma_fence();
   issue_gradient_n256(dv, p, do_columns + ((stage_do * kDoBytes) >> 4), accumulate);

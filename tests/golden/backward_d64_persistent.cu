@@ -1,13 +1,14 @@
 // attune backward  sm_90a  bf16  d64  |  96x128, row split, 2 Q + 2 dO + 2 dS stages, dQ one step late, ping-pong, late fences, dQ by bulk copies, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=launch,registers=232
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=launch,registers=232
+// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=launch,registers=232
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=length,tail=0,deterministic=0,family=sm90_backward,block_m=96,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=1,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=launch,registers=232
 
-#line 882 "kernel.cu"
+#line 894 "kernel.cu"
 constexpr int kBlockM = 96, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
 constexpr int kScores = 48, kPacked = 24;  // registers a thread
 constexpr int kDqFloats = 6144;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 12288, kDoBytes = 12288, kStatisticsBytes = 384;
@@ -212,7 +213,7 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // K and V of a block are loaded once those of the block before have been used, and then it is urgent: in L2 they
@@ -242,7 +243,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
     if (slot == 0) phase_slot ^= 1;
     if (block.steps == 0) return;
     index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed
-    QueryTile tile = first_query_tile(block, params);
+    QueryTile tile = first_query_tile<kDescending>(block, params);
     prefetch_keys(map_k, map_v, block);
     mbarrier_wait(shared + kVEmpty, phase_keys);
     load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
@@ -260,7 +261,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
 // One warp adds what the consumers stage of a block's dQ to its sums in global memory.
 ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   const int lane = threadIdx.x & 31;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   #pragma unroll 1
   for (int step = 0; step < block.steps; step++) {
     barrier_sync(2, 160);  // warpgroup 0 has staged its part
@@ -279,7 +280,7 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
     if (lane == 0) bulk_wait_group_read<0>();
     __syncwarp();
     barrier_arrive(5, 160);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
   }
 }
 

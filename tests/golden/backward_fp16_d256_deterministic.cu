@@ -1,13 +1,14 @@
 // attune backward  sm_90a  fp16  d256  |  64x64, column split, 1 Q + 1 dO + 1 dS stages, one barrier a step, dQ by bulk copies in order
-// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 909 "kernel.cu"
+#line 928 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 1, kDoStages = 1, kDsStages = 1;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
 constexpr int kScores = 16, kPacked = 8;  // registers a thread
 constexpr int kDqFloats = 16384;  // sums of dQ a query tile
+constexpr bool kDescending = false;  // a block of keys visits the last query tile of a head first
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 32768, kDoBytes = 32768, kStatisticsBytes = 256;
@@ -151,14 +152,14 @@ ATTUNE_DEVICE void load_step(const TensorMap* map_q, const TensorMap* map_do, co
                                     stage_q, phase_q, params.shifts + row, tile, block.batch);
   load_queries<kVChunks, kDoStages>(map_do, shared + kSharedDo, shared + kSharedDelta, shared + kDoFull, shared + kDoEmpty,
                                     stage_do, phase_do, params.deltas + row, tile, block.batch);
-  advance(tile, block, params);
+  advance<kDescending>(tile, block, params);
 }
 
 // Producer: one thread loads, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v, const TensorMap* map_do,
                            const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
   int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
   load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);
   load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);
   #pragma unroll 1
@@ -167,39 +168,45 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   }
 }
 
-// One warp adds what the consumers stage of a block's dQ to its sums in global memory.
-ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block) {
+// Two warps take turns at adding what the consumers stage of a block's dQ to its sums: while one waits until its
+// additions are complete and counts them, the other serves the next step.
+ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block, int adder, int first) {
   const int lane = threadIdx.x & 31;
-  QueryTile tile = first_query_tile(block, params);
+  QueryTile tile = first_query_tile<kDescending>(block, params);
+  if (first == 1) advance<kDescending>(tile, block, params);
   #pragma unroll 1
-  for (int step = 0; step < block.steps; step++) {
+  for (int step = first; step < block.steps; step += 2) {
     // The blocks of a head add in their order. They started in it, too, so whoever is waited for runs.
     if (lane == 0) {
       while (ld_acquire(params.turns + tile.index) != block.n) {
       }
       fence_proxy_async_all();
     }
-    barrier_sync(2, 160);  // warpgroup 0 has staged its part
+    __syncwarp();
+    barrier_sync(2 + 8 * adder, 160);  // warpgroup 0 has staged its part
     if (lane == 0) {
       bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats, shared + kSharedDq, 32768, kEvictLast);
       bulk_commit_group();
     }
-    barrier_sync(3, 160);  // warpgroup 1 has staged its part
+    barrier_sync(3 + 8 * adder, 160);  // warpgroup 1 has staged its part
     if (lane == 0) {
       bulk_reduce_add(params.dq_sums + static_cast<int64_t>(tile.index) * kDqFloats + 8192, shared + kSharedDq + 32768, 32768, kEvictLast);
       bulk_commit_group();
     }
+    const bool more = step + 1 < block.steps;  // staged again
+    if (lane == 0) bulk_wait_group_read<1>();
+    __syncwarp();
+    if (more) barrier_arrive(4, 160);
+    if (lane == 0) bulk_wait_group_read<0>();
+    __syncwarp();
+    if (more) barrier_arrive(5, 160);
     if (lane == 0) {
       bulk_wait_group();
       fence_proxy_async_all();
       red_release_add(params.turns + tile.index, 1);
     }
-    const bool more = step + 1 < block.steps;  // staged again
-    __syncwarp();
-    if (more) barrier_arrive(4, 160);
-    __syncwarp();
-    if (more) barrier_arrive(5, 160);
-    advance(tile, block, params);
+    advance<kDescending>(tile, block, params);
+    advance<kDescending>(tile, block, params);
   }
 }
 
@@ -270,7 +277,7 @@ ATTUNE_DEVICE void consume_0(const TensorMap* map_dk, const TensorMap* map_dv, c
     if (step >= 1) barrier_sync(4, 160);  // the part before has left
     stage_dq(dq, dq_address);
     fence_proxy_async();
-    barrier_arrive(2, 160);
+    barrier_arrive(2 + 8 * (step & 1), 160);
     wgmma_wait_group<0>();
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * stage_q);
@@ -359,7 +366,7 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
     if (step >= 1) barrier_sync(5, 160);  // the part before has left
     stage_dq(dq, dq_address);
     fence_proxy_async();
-    barrier_arrive(3, 160);
+    barrier_arrive(3 + 8 * (step & 1), 160);
     wgmma_wait_group<0>();
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * stage_q);
@@ -420,7 +427,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     setmaxnreg_dec<24>();
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, &map_do, params, shared, block);
-    if (warp == 1) add_dq_tiles(params, shared, block);
+    if (warp == 1 || warp == 3) add_dq_tiles(params, shared, block, warp >> 1, warp >> 1);
   } else {
     setmaxnreg_inc<240>();
     if (warpgroup == 1) {
