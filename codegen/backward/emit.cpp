@@ -137,7 +137,7 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
     const bool two = adders(spec) == 2;
     out.line("if (warp == 1{}) add_dq_{}(params, shared{}{}{});", two ? " || warp == 3" : "",
              t.persistent ? "blocks" : "tiles", block, two ? ", warp >> 1" : "",
-             two && !t.persistent ? ", warp >> 1" : "");
+             adds_by_step(spec) && !t.persistent ? ", warp >> 1" : "");
   }
   if (t.finish == Finish::ring) {
     out.line("if (warp == 2)");
@@ -219,10 +219,11 @@ EmittedKernel emit(const KernelSpec& spec) {
   std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
-  const bool counted = counts_tiles(spec), ticket = takes_turns(spec) || spec.config.backward.persistent;
+  const int counters = adds_by_part(spec) ? 2 : counts_tiles(spec);
+  const bool ticket = takes_turns(spec) || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   const bool inside = spec.config.backward.prepare == Prepare::inside;
-  if (counted) parts.push_back("ptx/turn.cuh");
+  if (counters > 0) parts.push_back("ptx/turn.cuh");
   if (inside) parts.push_back("backward/ahead.cuh");
   if (passes)
     parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
@@ -234,7 +235,7 @@ EmittedKernel emit(const KernelSpec& spec) {
   backward::emit_products(out, spec);
   emit_side(out, kernel.shape.before.front(),
             fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}, {}>(params);",
-                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, counted, ticket, ring,
+                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, counters, ticket, ring,
                         spec.config.backward.sums == Sums::stored, inside));
   if (passes) {
     emit_passes(out, spec, kernel.shape);

@@ -26,7 +26,8 @@ class AddPrinter {
         layout_(backward::layout_of(spec)),
         persistent_(spec.config.backward.persistent),
         ring_(spec.config.backward.finish == Finish::ring),
-        two_(adders(spec) == 2),
+        by_step_(adds_by_step(spec)),
+        by_part_(adds_by_part(spec)),
         in_order_(takes_turns(spec)),
         claims_(claims_tiles(spec)),
         overlapped_(spec.config.backward.boundary == Boundary::overlapped),
@@ -39,55 +40,69 @@ class AddPrinter {
 
  private:
   void tiles() {
-    if (two_) {
+    if (by_step_) {
       out_.line(
           "// Two warps take turns at adding what the consumers stage of a block's dQ to its sums: while one waits "
           "until its");
       out_.line("// additions are complete and counts them, the other serves the next step.");
+    } else if (by_part_) {
+      out_.line("// A warp for each warpgroup adds what that stages of a block's dQ to its sums in global memory.");
     } else {
       out_.line("// One warp adds what the consumers stage of a block's dQ to its sums in global memory.");
     }
     out_.open(fmt::format(
         "ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, const KeyBlock& block{}) {{",
-        two_ ? ", int adder, int first" : ""));
+        by_step_   ? ", int adder, int first"
+        : by_part_ ? ", int part"
+                   : ""));
     out_.line("const int lane = threadIdx.x & 31;");
     out_.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
-    if (two_) out_.line("if (first == 1) advance<kDescending>(tile, block, params);");
+    if (by_step_) out_.line("if (first == 1) advance<kDescending>(tile, block, params);");
     if (ring_) {
       out_.line(
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
       out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
     out_.line("#pragma unroll 1");
-    out_.open(two_ ? "for (int step = first; step < block.steps; step += 2) {"
-                   : "for (int step = 0; step < block.steps; step++) {");
+    out_.open(by_step_ ? "for (int step = first; step < block.steps; step += 2) {"
+                       : "for (int step = 0; step < block.steps; step++) {");
     if (in_order_) await_turn();
-    if (claims_) claim();
-    if (two_ || claims_) out_.line("__syncwarp();");
+    if (claims_) look_at_turn();
+    if (by_step_ || claims_) out_.line("__syncwarp();");
     add();
     give_back();
-    if (two_) count();
+    if (by_step_) count();
     if (claims_) show_stored();
     out_.line("advance<kDescending>(tile, block, params);");
-    if (two_) out_.line("advance<kDescending>(tile, block, params);");
+    if (by_step_) out_.line("advance<kDescending>(tile, block, params);");
     out_.close();
-    if (!two_ && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
+    if (!by_step_ && !persistent_) out_.line("if (lane == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
   }
 
-  // Before the dQ is staged, so that the answer is there by then. Meanwhile this warp waits for its own thread block
-  // alone, so whoever waits for it does not wait for ever.
-  void claim() {
+  std::string turn() const { return by_part_ ? "params.turns + 2 * tile.index + part" : "params.turns + tile.index"; }
+
+  // Usually the sums have been stored long ago, and this look, while the dQ is computed, is all that it takes.
+  void look_at_turn() {
     out_.line(
-        "// Who comes first stores a tile's sums, and the others wait until it has. Turns: 0, 1 once somebody is");
-    out_.line("// about to store them, 2 and more once they are there.");
+        "// Who comes first stores a tile's sums, and the others wait until it has: 0 before, 1 meanwhile, 2 and");
+    out_.line("// more after that.");
+    out_.line("uint32_t turn = 2;");
     out_.line("bool stores = false;");
     out_.open("if (lane == 0) {");
-    out_.line("uint32_t turn = atom_acquire_or(params.turns + tile.index, 1);");
+    out_.line("turn = ld_acquire({});", turn());
+    out_.line("if (turn >= 2) fence_proxy_async_all();");
+    out_.close();
+  }
+
+  // With the dQ in hand, so that whoever waits for the store waits for nothing else: no wait can end in a circle.
+  void claim() {
+    out_.open("if (turn < 2) {  // in the first lane alone");
+    out_.line("turn = atom_acquire_or({}, 1);", turn());
     out_.line("stores = turn == 0;");
-    out_.line("while (turn == 1) turn = ld_acquire(params.turns + tile.index);");
-    out_.line("fence_proxy_async_all();");
+    out_.line("while (turn == 1) turn = ld_acquire({});", turn());
+    out_.line("if (!stores) fence_proxy_async_all();");
     out_.close();
   }
 
@@ -96,7 +111,7 @@ class AddPrinter {
     out_.open("if (stores) {");
     out_.line("bulk_wait_group();");
     out_.line("fence_proxy_async_all();");
-    out_.line("red_release_add(params.turns + tile.index, 1);");
+    out_.line("red_release_add({}, 1);", turn());
     out_.close();
   }
 
@@ -114,28 +129,47 @@ class AddPrinter {
   }
 
   void add() {
+    if (by_part_) {
+      out_.line("barrier_sync(2 + part, 160);  // the warpgroup has staged its part");
+      claim();
+      const auto by_part = [](int first, int second) {
+        return first == second ? std::to_string(first) : fmt::format("(part == 0 ? {} : {})", first, second);
+      };
+      const int start = layout_.dq_start(1);
+      move(fmt::format(" + part * {}", start), fmt::format(" + part * {}", 4 * start),
+           by_part(4 * layout_.dq[0].floats(), 4 * layout_.dq[1].floats()));
+      return;
+    }
+    bool first = true;
     for (int w = 0; w < kConsumers; w++) {
       const DqPart& part = layout_.dq[static_cast<std::size_t>(w)];
       if (part.width == 0) continue;
-      const std::string start = w == 0 ? "" : fmt::format(" + {}", layout_.dq_start(w)),
-                        start_bytes = w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w));
-      out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, two_ ? " + 8 * adder" : "", w);
-      out_.open("if (lane == 0) {");
-      if (stored_) {
-        out_.line("if ({})", claims_ ? "stores" : "block.n == 0");
-        move("  bulk_store", start, start_bytes, part);
-        out_.line("else");
-      }
-      move(stored_ ? "  bulk_reduce_add" : "bulk_reduce_add", start, start_bytes, part);
-      out_.line("bulk_commit_group();");
-      out_.close();
+      out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, by_step_ ? " + 8 * adder" : "",
+                w);
+      if (claims_ && first) claim();
+      first = false;
+      move(w == 0 ? "" : fmt::format(" + {}", layout_.dq_start(w)),
+           w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w)), std::to_string(4 * part.floats()));
     }
   }
 
-  void move(const char* how, const std::string& start, const std::string& start_bytes, const DqPart& part) {
-    out_.line(
-        "{}(params.dq_sums + static_cast<int64_t>(tile.index{}) * kDqFloats{}, shared + kSharedDq{}, {}, kEvictLast);",
-        how, ring_ ? " - before" : "", start, start_bytes, 4 * part.floats());
+  // By one thread, to where a part's sums start in those of a tile.
+  void move(const std::string& start, const std::string& start_bytes, const std::string& bytes) {
+    const auto print = [&](const char* how) {
+      out_.line(
+          "{}(params.dq_sums + static_cast<int64_t>(tile.index{}) * kDqFloats{}, shared + kSharedDq{}, {}, "
+          "kEvictLast);",
+          how, ring_ ? " - before" : "", start, start_bytes, bytes);
+    };
+    out_.open("if (lane == 0) {");
+    if (stored_) {
+      out_.line("if ({})", claims_ ? "stores" : "block.n == 0");
+      print("  bulk_store");
+      out_.line("else");
+    }
+    print(stored_ ? "  bulk_reduce_add" : "bulk_reduce_add");
+    out_.line("bulk_commit_group();");
+    out_.close();
   }
 
   void count() {
@@ -151,37 +185,45 @@ class AddPrinter {
   // Where dK leaves from here, too, the consumers wait for the last part as well.
   void give_back() {
     if (!persistent_) out_.line("const bool more = step + 1 < block.steps;  // staged again");
-    int left = parts();
-    for (int w = 0; w < kConsumers; w++) {
-      if (layout_.dq[static_cast<std::size_t>(w)].width == 0) continue;
-      out_.line("if (lane == 0) bulk_wait_group_read<{}>();", --left);
+    const auto back = [&](int left, const std::string& barrier) {
+      out_.line("if (lane == 0) bulk_wait_group_read<{}>();", left);
       out_.line("__syncwarp();");
-      out_.line("{}barrier_arrive({}, 160);", persistent_ ? "" : "if (more) ", 4 + w);
+      out_.line("{}barrier_arrive({}, 160);", persistent_ ? "" : "if (more) ", barrier);
+    };
+    if (by_part_) {
+      back(0, "4 + part");
+      return;
     }
+    int left = parts();
+    for (int w = 0; w < kConsumers; w++)
+      if (layout_.dq[static_cast<std::size_t>(w)].width > 0) back(--left, std::to_string(4 + w));
   }
 
   void blocks() {
     out_.line("// The same for every block that this thread block gets.");
     out_.open(fmt::format("ATTUNE_DEVICE void add_dq_blocks(const BackwardParams& params, uint32_t shared{}) {{",
-                          two_ ? ", int adder" : ""));
+                          by_step_   ? ", int adder"
+                          : by_part_ ? ", int part"
+                                     : ""));
     out_.line("int slot = 0, phase_slot = 0;");
-    if (two_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
+    if (by_step_ && overlapped_) out_.line("int done = 0;  // the turns go on from block to block");
     out_.open("while (true) {");
     emit_take_item(out_);
-    out_.line("add_dq_tiles(params, shared, block{});", !two_         ? ""
+    out_.line("add_dq_tiles(params, shared, block{});", by_part_      ? ", part"
+                                                        : !by_step_   ? ""
                                                         : overlapped_ ? ", adder, (adder + done) & 1"
                                                                       : ", adder, adder");
-    if (two_ && overlapped_) out_.line("done += block.steps;");
+    if (by_step_ && overlapped_) out_.line("done += block.steps;");
     out_.close();
     // Whoever counts a contribution has waited for it.
-    if (!two_) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
+    if (!by_step_) out_.line("if ((threadIdx.x & 31) == 0) bulk_wait_group();");
     out_.close();
     out_.line("");
   }
 
   Writer& out_;
   const Layout layout_;
-  const bool persistent_, ring_, two_, in_order_, claims_, overlapped_, stored_;
+  const bool persistent_, ring_, by_step_, by_part_, in_order_, claims_, overlapped_, stored_;
 };
 
 }  // namespace

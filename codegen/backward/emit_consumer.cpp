@@ -344,7 +344,7 @@ class ConsumerPrinter {
 
   // Two warps that take turns at the steps of a block have barriers of their own.
   std::string adder(const Line& line) const {
-    if (adders(spec_) == 1) return "";
+    if (!adds_by_step(spec_)) return "";
     const auto parity = [](const char* steps, bool odd) {
       return odd ? fmt::format(" + 8 * (({} + 1) & 1)", steps) : fmt::format(" + 8 * ({} & 1)", steps);
     };

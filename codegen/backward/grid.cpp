@@ -1,6 +1,7 @@
 // How a backward launch divides its work.
 #include <algorithm>
 
+#include "codegen/backward/layout.h"
 #include "codegen/backward/params.h"
 
 namespace attune::codegen {
@@ -25,8 +26,13 @@ BackwardGrid backward_grid(const KernelSpec& spec, const backward::Tunables& lau
   const bool ring = t.finish == backward::Finish::ring;
   const std::int64_t pairs = p.heads_kv * p.batch, tiles_n = divided_up(p.seqlen_k, t.block_n());
   const std::int64_t workers = launch_part.workers > 0 ? launch_part.workers : sms;
-  // A ring is the smaller, the fewer pairs are under way.
-  const std::int64_t section = launch_part.section > 0 ? launch_part.section : ring ? 1 : default_section(p);
+  // A ring is the smaller, the fewer pairs are under way. Causal blocks of a pair that take turns and begin together
+  // wait for each other, so few of each should.
+  const std::int64_t usual = ring ? 1
+                             : p.causal && backward::takes_turns(spec)
+                                 ? std::max<std::int64_t>(workers / 3, default_section(p))
+                                 : default_section(p);
+  const std::int64_t section = launch_part.section > 0 ? launch_part.section : usual;
   BackwardGrid grid;
   grid.section = static_cast<int>(std::max<std::int64_t>(std::min(section, pairs), 1));
   grid.blocks = tiles_n * pairs;

@@ -128,6 +128,13 @@ bool edge_serves(const KernelSpec& s, const Problem& p) {
   return s.edge != Edge::none || p.seqlen_k % s.config.backward.block_n() == 0;
 }
 
+bool adds_by_part(const KernelSpec& spec) {
+  // The other warps are busy where they prepare tiles.
+  if (!claims_tiles(spec) || spec.config.backward.prepare == Prepare::inside) return false;
+  const Layout l = layout_of(spec);
+  return l.dq[0].width > 0 && l.dq[1].width > 0;
+}
+
 }  // namespace backward
 
 BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, int slots) {
@@ -148,7 +155,8 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, i
   w.deltas_at = take(tiles * block_m * 4);
   w.dq_sums_at = take(static_cast<std::size_t>(slots) * tiles_of_pair *
                       static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
-  w.turns_at = take(backward::counts_tiles(spec) ? tiles * 4 : 0);
+  const std::size_t counters = backward::adds_by_part(spec) ? 2 : backward::counts_tiles(spec) ? 1 : 0;
+  w.turns_at = take(counters * tiles * 4);
   const bool inside = t.prepare == backward::Prepare::inside;
   w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || t.persistent || inside) ? 12 : 0);
   w.finished_at = take(tiles > 0 && ring ? static_cast<std::size_t>(p.heads_kv * p.batch) * 4 : 0);

@@ -66,11 +66,16 @@ inline bool claims_tiles(const KernelSpec& spec) {
 inline bool counts_tiles(const KernelSpec& spec) {
   return takes_turns(spec) || claims_tiles(spec) || spec.config.backward.finish == Finish::ring;
 }
-/// Warps that add to dQ's sums. Two take turns where a contribution is counted once it is complete: while one waits
-/// until it is, the other serves the next step.
-inline int adders(const KernelSpec& spec) {
-  return takes_turns(spec) || spec.config.backward.finish == Finish::ring ? 2 : 1;
+/// Whether two warps that add to dQ's sums serve every other step each: where a contribution is counted once it is
+/// complete, so that one waits until it is while the other goes on.
+inline bool adds_by_step(const KernelSpec& spec) {
+  return takes_turns(spec) || spec.config.backward.finish == Finish::ring;
 }
+/// Whether each of two warps serves one warpgroup: where a claim takes what time one warp for both has left. Counters
+/// are those of a warpgroup's part, too.
+bool adds_by_part(const KernelSpec& spec);
+/// Warps that add to dQ's sums.
+inline int adders(const KernelSpec& spec) { return adds_by_step(spec) || adds_by_part(spec) ? 2 : 1; }
 
 LaunchShape launch_shape(const KernelSpec& spec);
 

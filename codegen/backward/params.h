@@ -73,8 +73,9 @@ struct BackwardWorkspace {
   std::size_t shifts_at = 0;   ///< float [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
   std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
   std::size_t dq_sums_at = 0;  ///< float [slots, heads / heads_kv, tiles_m, floats of a tile]: unscaled, as fragments
-  std::size_t turns_at =
-      0;  ///< unsigned [batch, heads, tiles_m]: key blocks added (deterministic, ring, or the first one alone)
+  /// unsigned [batch, heads, tiles_m]: key blocks added (deterministic, ring); or whether the sums have been stored
+  /// (Sums::stored), of each warpgroup's part where those have adders of their own.
+  std::size_t turns_at = 0;
   std::size_t ticket_at = 0;  ///< unsigned [3]: key blocks (where they wait for each other, or persistent), query tiles
                               ///< to finish (ring) and to prepare (Prepare::inside) handed out
   std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)

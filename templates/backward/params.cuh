@@ -12,7 +12,8 @@ struct BackwardParams {
   float* shifts;       // [batch, heads, tiles_m * block_m]: -LSE log2(e), -inf for rows without keys
   float* deltas;       // likewise: rowsum(dO * O) - dLSE
   float* dq_sums;      // [slots][group, tiles_m][floats of a tile], in fragment order
-  uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ
+  uint32_t* turns;     // [batch, heads, tiles_m]: key blocks that have added to a tile of dQ, or whether its sums, or
+                       // those of each warpgroup's part, have been stored
   uint32_t* ticket;    // handed out: blocks of keys; query tiles to be finished; query tiles to be prepared
   uint32_t* finished;  // [pairs]: query tiles of a pair whose dQ is finished
   uint32_t* ready;     // [batch, heads, tiles_m]: 1 where shifts and deltas are there; then how many of a pair

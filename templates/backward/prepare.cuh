@@ -90,7 +90,7 @@ ATTUNE_DEVICE void zero_sums(float* sums) {
 // and the main kernel prepares the rows of what follows behind as many tiles. All sums are zeroed here, with the whole
 // chip's bandwidth: a warp or two of the main kernel would be slower at that than everything else.
 template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
-          bool kCounted, bool kTicket, bool kRing, bool kStored, bool kInside>
+          int kCounters, bool kTicket, bool kRing, bool kStored, bool kInside>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   const auto [pair, batch, head, m, tile] = ordered_tile_at(blockIdx.x, params);
   const auto unseen = [&](int of_head) { return key_blocks_of<kBlockM, kBlockN, kCausal>(of_head, params) == 0; };
@@ -102,7 +102,7 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
   prepare_rows<Element, kHeadDimV, kBlockM>(params, tile, batch, head, m);
   if (kInside) {  // fewer thread blocks than tiles
     for (int i = blockIdx.x * kPrepareThreads + threadIdx.x; i < tiles; i += gridDim.x * kPrepareThreads) {
-      if (kCounted) params.turns[i] = 0;
+      if (kCounters == 1) params.turns[i] = 0;
       const int of_pair = i / params.tiles_of_pair, step = i - of_pair * params.tiles_of_pair;
       const int there = tiles_within(params.prepared, of_pair, params);
       params.ready[i] = step < there;
@@ -112,7 +112,7 @@ ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {
     }
   }
   if (threadIdx.x != 0) return;
-  if (kCounted && !kInside) params.turns[tile] = 0;
+  for (int i = 0; i < kCounters && !kInside; i++) params.turns[tile * kCounters + i] = 0;
   if (blockIdx.x == 0) {
     if (kTicket) params.ticket[0] = 0;
     if (kRing) params.ticket[1] = 0;

@@ -78,7 +78,7 @@ constexpr Fault kFaults[] = {
     {"an addition to dQ is counted before it is complete", kRing,
      "      bulk_wait_group();\n      red_release_add(params.turns", "      red_release_add(params.turns", "race"},
     {"sums are added to before they are stored", kStored,
-     "      while (turn == 1) turn = ld_acquire(params.turns + tile.index);\n", "", "race"},
+     "      while (turn == 1) turn = ld_acquire(params.turns + 2 * tile.index + part);\n", "", "race"},
     {"two blocks of keys store the sums of a tile", kStored, "      stores = turn == 0;\n",
      "      stores = turn < 2;\n", ""},
     {"stored sums are said to be there before they are complete", kStored,

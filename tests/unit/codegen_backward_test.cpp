@@ -178,7 +178,8 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   p.deterministic = false;
   const KernelSpec stored = specialise(kArch, p, config("block_m=80,sums=stored")),
                    zeroed = specialise(kArch, p, config("block_m=80"));
-  CHECK(backward_workspace(stored, p, 6).bytes == w.bytes - BackwardWorkspace::kAlignment);  // no ticket
+  CHECK(backward_workspace(stored, p, 6).bytes >= w.turns_at + 2 * tiles * 4);  // of each warpgroup's part
+  CHECK(backward_workspace(stored, p, 6).bytes < w.turns_at + 2 * tiles * 4 + BackwardWorkspace::kAlignment);
   CHECK(backward_workspace(zeroed, p, 6).bytes == w.turns_at);
   p.deterministic = true;
   // Two passes need neither sums nor turns.
