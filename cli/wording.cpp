@@ -72,7 +72,7 @@ std::string choices_text(const codegen::Config& c, const std::vector<std::string
     text += ' ';
     if (is_in(named, key))
       text += value;
-    else if (value == "1" && key != "workers" && key != "section")
+    else if (value == "1" && key != "workers" && key != "section" && key != "parts")
       text += key;
     else if (value == "0")
       text += "no-" + key;

@@ -60,12 +60,14 @@ std::string to_string(const Config& config) {
   } else if (config.family == Family::sm90_backward) {
     fields.emplace_back("workers", std::to_string(config.backward.workers));
     fields.emplace_back("section", std::to_string(config.backward.section));
+    fields.emplace_back("parts", std::to_string(config.backward.parts));
   }
   return join_fields(fields);
 }
 
 Config without_launch_part(Config config) {
-  config.workers = config.section = config.backward.workers = config.backward.section = 0;
+  config.workers = config.section = 0;
+  config.backward.workers = config.backward.section = config.backward.parts = 0;
   return config;
 }
 

@@ -96,7 +96,7 @@ struct Config {
 
 /// Canonical text: every key of the family, fixed order, "family=sm90,consumers=2,block_n=128,...".
 std::string to_string(const Config& config);
-/// The kernel part alone (no workers, no section): equal text means equal kernels.
+/// The kernel part alone (no workers, no section, no parts): equal text means equal kernels.
 std::string kernel_part(const Config& config);
 /// The config with its launch part cleared.
 Config without_launch_part(Config config);

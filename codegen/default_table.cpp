@@ -74,7 +74,7 @@ Config fitted(const Arch& arch, const TabledWinner& row, const Problem& p) {
   Config c = row.config;
   if (row.problem == p) return c;
   if (p.op == Op::backward) {
-    c.backward.section = 0;
+    c.backward.section = c.backward.parts = 0;
     if (c.backward.workers > arch.sms) c.backward.workers = 0;
     return c;
   }

@@ -65,8 +65,9 @@ struct LaunchShape {
   // one as many as there are workers, if these are fewer and seqlen_q is not 0), also where seqlen_q is 0 and dK and dV
   // are to be zeroed. The boxes of Q and dO have q_box_rows, those of K and V kv_box_rows, those of dQ (where the main
   // kernel stores it), dK and dV o_box_rows rows. The kernels before and after it have a thread block for each of the
-  // tiles_m * heads * batch query tiles, the one before where it prepares them all (see BackwardGrid). (The reference's
-  // grids: see ReferenceBackwardParams.)
+  // tiles_m * heads * batch query tiles, the one before where it prepares them all (see BackwardGrid). With
+  // DkvPath::parts there are BackwardGrid::parts times as many key blocks, and the kernel after it has thread blocks
+  // for these, too. (The reference's grids: see ReferenceBackwardParams.)
   std::vector<SideLaunch> before = {}, after = {};
   /// 0, or: behind those of the key blocks the main kernel has one more thread block for each so many query rows of
   /// each head, which compute dQ; also where seqlen_k is 0 and dQ is to be zeroed.

@@ -15,7 +15,8 @@ std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec);
 /// Every config of the space that passes the rules for this problem, launch part included, in a fixed order.
 std::vector<Config> candidates(const Arch& arch, const Problem& problem);
 
-/// A config and what its launch part may be beside it: the same kernel with other numbers of workers and L2 sections.
+/// A config and what its launch part may be beside it: the same kernel with other numbers of workers, L2 sections
+/// and parts.
 std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);
 
 /// Time in seconds by limit, from counts alone. `total` combines them for the config's schedule.

@@ -40,7 +40,7 @@ void check_apart(std::span<const Named> outputs, std::span<const Named> inputs) 
 BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
     : PlanState(std::move(context), problem, source),
       grid_(codegen::backward_grid(source.spec, source.config.backward, problem, device().properties().sms)),
-      workspace_(codegen::backward_workspace(source.spec, problem, grid_.slots)),
+      workspace_(codegen::backward_workspace(source.spec, problem, grid_)),
       default_o_strides_(default_strides(problem, Operand::o)),
       default_q_strides_(default_strides(problem, Operand::q)),
       default_k_strides_(default_strides(problem, Operand::k)),
@@ -59,7 +59,7 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
   set_blocks(grid_.blocks);
   before_ = kernels_of(shape().before, grid_.prepared);
-  after_ = kernels_of(shape().after, query_tiles);
+  after_ = kernels_of(shape().after, grid_.finishing);
   if (!has_queries_ && !has_keys_) return;
   maps_.emplace(device(), problem, shape(),
                 std::initializer_list<Operand>{Operand::q, Operand::k, Operand::v, Operand::d_o, Operand::d_q,
@@ -67,16 +67,16 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
 }
 
 std::vector<BackwardPlan::Kernel> BackwardPlan::kernels_of(const std::vector<codegen::SideLaunch>& sides,
-                                                           std::int64_t query_tiles) {
+                                                           std::int64_t blocks) {
   std::vector<Kernel> kernels;
   for (const codegen::SideLaunch& side : sides) {
     Kernel& kernel = kernels.emplace_back();
     kernel.function = function(side.entry, side.shared_bytes);
-    kernel.config.grid.x = static_cast<unsigned>(query_tiles);
+    kernel.config.grid.x = static_cast<unsigned>(blocks);
     kernel.config.block.x = static_cast<unsigned>(side.threads);
     kernel.config.shared_bytes = static_cast<unsigned>(side.shared_bytes);
   }
-  if (query_tiles == 0) kernels.clear();
+  if (blocks == 0) kernels.clear();
   return kernels;
 }
 
@@ -166,6 +166,7 @@ codegen::BackwardParams BackwardPlan::params_of(const BackwardArgs& args, float 
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace_.ticket_at);
   params.finished = reinterpret_cast<unsigned*>(memory + workspace_.finished_at);
   params.ready = reinterpret_cast<unsigned*>(memory + workspace_.ready_at);
+  params.dkv_parts = reinterpret_cast<float*>(memory + workspace_.parts_at);
   const auto or_dense = [](const Strides& given, const Strides& dense) { return given == Strides{} ? dense : given; };
   const Strides o = or_dense(args.o_strides, default_o_strides_), d_o = or_dense(args.d_o_strides, default_o_strides_),
                 d_q = or_dense(args.d_q_strides, default_q_strides_),

@@ -23,7 +23,7 @@ class BackwardPlan final : public PlanState {
     LaunchConfig config;  // all but the stream
   };
 
-  std::vector<Kernel> kernels_of(const std::vector<codegen::SideLaunch>& sides, std::int64_t query_tiles);
+  std::vector<Kernel> kernels_of(const std::vector<codegen::SideLaunch>& sides, std::int64_t blocks);
   void update_maps(PlanMaps::Memo& memo, const BackwardArgs& args) const;
   void check_pointers(const BackwardArgs& args) const;
   void check_owners(const BackwardArgs& args) const;

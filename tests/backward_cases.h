@@ -63,6 +63,13 @@ inline std::vector<BackwardCase> small_backward_cases() {
        "block_m=128,lag=1,ping_pong=1,late_fences=1,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"
        "registers=224,workers=1",
        true},
+      // Blocks of keys for shares of a KV head's query heads.
+      {"head_dim=128,heads=4,heads_kv=1,batch=2,causal=1,seqlen_q=100,seqlen_k=150,dtype=fp16",
+       "lag=1,ping_pong=1,late_fences=1,dkv=parts,parts=2", true, true},
+      {"head_dim=64,head_dim_v=40,heads=6,heads_kv=2,batch=1,causal=1,seqlen_q=140,seqlen_k=130",
+       "lag=1,ping_pong=1,late_fences=1,dkv=parts,k_stages=2,boundary=overlapped,persistent=1,registers=224,workers=3",
+       true},
+      {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "dkv=parts", true},
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=33,seqlen_k=0", "persistent=1,finish=ring,registers=224", true},
       {"head_dim=64,heads=2,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=33", "persistent=1,finish=ring,registers=224", true},
   };

@@ -47,7 +47,9 @@ constexpr Boundaries kBoundaries[] = {{DkvPath::staged, 1},
                                       {DkvPath::staged, 2},
                                       {DkvPath::direct, 1},
                                       {DkvPath::direct, 2},
-                                      {DkvPath::direct, 2, Boundary::overlapped}};
+                                      {DkvPath::direct, 2, Boundary::overlapped},
+                                      {DkvPath::parts, 1},
+                                      {DkvPath::parts, 2, Boundary::overlapped}};
 
 struct Stages {
   int q, d_o;
@@ -56,7 +58,12 @@ struct Stages {
 constexpr Stages kStages[] = {{2, 2}, {2, 1}, {1, 1}};
 
 // Soft rules; the hard ones are in rules.cpp.
-bool worth_trying(const Problem& p, const Tunables& t) {
+bool worth_trying(const Arch& arch, const Problem& p, const Tunables& t) {
+  // Where a KV head's blocks of keys keep the device busy as they are, parts are bytes for nothing.
+  if (t.dkv == DkvPath::parts) {
+    const std::int64_t blocks = (p.seqlen_k + t.block_n() - 1) / t.block_n() * p.heads_kv * p.batch;
+    if (p.heads == p.heads_kv || blocks >= 2 * arch.sms) return false;
+  }
   const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
   if (!t.persistent && (t.k_stages > 1 || t.dkv == DkvPath::direct)) return false;
   // Which buffer it is costs registers. Where the boundaries overlap, others are free.
@@ -118,15 +125,15 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                                      .finish = grid.finish,
                                      .prepare = prepare,
                                      .registers = grid.registers};
-                    if (worth_trying(p, t)) consider(t);
+                    if (worth_trying(arch, p, t)) consider(t);
                   }
   return all;
 }
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
   std::vector<Config> all{config};
-  const std::int64_t pairs = p.batch * p.heads_kv,
-                     usual = backward_grid(specialise(arch, p, config), config.backward, p, arch.sms).section;
+  const BackwardGrid grid = backward_grid(specialise(arch, p, config), config.backward, p, arch.sms);
+  const std::int64_t pairs = p.batch * p.heads_kv, usual = grid.section / grid.parts;
   const auto add = [&](std::int64_t section) {
     if (section == usual) return;
     all.push_back(config);
@@ -138,6 +145,14 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Co
   }
   for (std::int64_t section = 1; section < pairs && section <= 64; section *= 2) add(section);
   add(pairs);
+  if (config.backward.dkv == DkvPath::parts) {
+    const int group = p.heads / p.heads_kv;
+    for (int parts = 2; parts <= group; parts++)
+      if (group % parts == 0 && parts != grid.parts) {
+        all.push_back(config);
+        all.back().backward.parts = parts;
+      }
+  }
   return all;
 }
 

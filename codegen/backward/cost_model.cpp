@@ -52,6 +52,11 @@ double shared_bytes(const KernelSpec& s, const Layout& l) {
   return bytes + 4 * 2 * 32 * 8 * (m / 8);  // LSE and delta, by every warp
 }
 
+// Share of so many bytes, written and read again beside the tensors, that L2 cannot hold.
+double outside_l2(const Arch& arch, double bytes) {
+  return std::clamp(2 * bytes / static_cast<double>(arch.l2_bytes) - 1, 0.0, 1.0);
+}
+
 // Share of the elementwise part that stays visible; from measured clocks a step.
 double exposed_share(const Tunables& t, int head_dim) {
   if (t.dq == DqPath::pass) return 1.5;
@@ -71,7 +76,8 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   const double m = t.block_m, n = t.block_n(), rows = static_cast<double>(p.seqlen_q),
                keys = static_cast<double>(p.seqlen_k);
   const double tiles_m = std::ceil(rows / m), tiles_n = std::ceil(keys / n);
-  const double blocks = tiles_n * p.heads_kv * static_cast<double>(p.batch);
+  const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
+  const double blocks = tiles_n * p.heads_kv * static_cast<double>(p.batch) * grid.parts;
   // Mean query tiles of a block of keys: a causal block is seen by the rows below its diagonal.
   double steps_of_block = tiles_m;
   if (p.causal && rows > 0 && keys > 0) {
@@ -80,11 +86,15 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
     // The second warpgroup sees nothing of the first tile but where that lies askew; all but dQ of its half is saved.
     if (t.skip) steps_of_block -= 0.4 * std::min(1.0, 64 / m);
   }
-  steps_of_block *= static_cast<double>(p.heads) / p.heads_kv;
+  const double heads_of_block = static_cast<double>(p.heads) / p.heads_kv / grid.parts;
+  steps_of_block *= heads_of_block;
   // Whole blocks an SM; causal ones differ in length, the longest go first and the rest fills in.
   const double mean = blocks / (t.persistent && t.workers > 0 ? t.workers : arch.sms);
   const double per_sm = p.causal ? std::max(1.0, mean + 0.4) : std::ceil(mean);
-  const double clock = arch.clock_ghz * 1e9, steps = per_sm * steps_of_block;
+  double steps = per_sm * steps_of_block;
+  // A causal head's first block of keys is seen by all rows that see any.
+  if (p.causal) steps = std::max(steps, heads_of_block * std::ceil(std::min(rows, keys) / m));
+  const double clock = arch.clock_ghz * 1e9;
   const double qk = 16 * std::ceil(p.head_dim / 16.0), v = 16 * std::ceil(p.head_dim_v / 16.0);
   // Two passes compute the scores twice, and dQ without sums.
   const bool passes = t.dq == DqPath::pass;
@@ -96,7 +106,6 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
   const double q_heads = static_cast<double>(p.batch) * p.heads * rows;
   const double kv_heads = static_cast<double>(p.batch) * p.heads_kv * keys;
   const double dims = p.head_dim + p.head_dim_v, sums = l.dq_floats() / m * 4;
-  const BackwardGrid grid = backward_grid(spec, t, p, arch.sms);
   // What is prepared in the main kernel comes beside its products.
   const double tiles = tiles_m * p.heads * static_cast<double>(p.batch);
   const double prepared = tiles > 0 ? grid.prepared / tiles : 1;
@@ -109,11 +118,16 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
     // What L2 cannot hold of a ring, beside the tensors, comes and goes.
     const double pairs = static_cast<double>(p.batch) * p.heads_kv;
     const double ring = pairs > 0 ? q_heads * sums * grid.slots / pairs : 0;
-    const double outside = std::clamp(2 * ring / static_cast<double>(arch.l2_bytes) - 1, 0.0, 1.0);
-    e.hbm += outside * 2 * q_heads * sums / arch.hbm_bytes_per_second;
+    e.hbm += outside_l2(arch, ring) * 2 * q_heads * sums / arch.hbm_bytes_per_second;
     e.l2 += passes_over_sums * q_heads * sums / arch.sms / kL2 / clock;
   } else {  // none in two passes
     e.hbm += passes_over_sums * q_heads * sums / arch.hbm_bytes_per_second;
+  }
+  double adding = 0;  // float32 dK and dV of shares of the query heads go to L2, or beyond it, and come back
+  if (t.dkv == DkvPath::parts) {
+    const double bytes = grid.parts * kv_heads * dims * 4;
+    adding = 2 * bytes / arch.sms / kL2 / clock;
+    e.hbm += outside_l2(arch, bytes) * 2 * bytes / arch.hbm_bytes_per_second;
   }
   const double elementwise = std::max(e.exponential, scores * steps * m * n * kInstructions / kIssue / clock);
   const std::array<std::pair<double, const char*>, 4> limits{
@@ -132,7 +146,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& config) 
     block_clocks *= p.head_dim > 64 && t.k_stages == 1 ? 1.3 : 0.9;
   const double blocks_of_sm = passes ? 1.5 * per_sm : per_sm;  // one of 128 queries for two of 64 keys
   e.total = largest.first + exposed_share(t, p.head_dim) * elementwise + waits + blocks_of_sm * block_clocks / clock +
-            e.hbm + e.launch;
+            e.hbm + adding + e.launch;
   if (takes_turns(spec)) e.total += tiles_n * largest.first / std::max(1.0, steps);  // each waits for the one before
   return e;
 }

@@ -1,4 +1,6 @@
 // Source of one backward build: the kernels that prepare, compute and finish the gradients.
+#include <algorithm>
+
 #include "base/error.h"
 #include "codegen/backward/emit_parts.h"
 #include "codegen/backward/space.h"
@@ -39,7 +41,8 @@ void emit_heading(Writer& out, const KernelSpec& spec) {
                   t.boundary == Boundary::overlapped ? ", overlapped boundaries" : "",
                   t.persistent ? ", persistent" : "",
                   t.finish == Finish::ring ? ", finished from a ring of sums" : "") +
-          (t.prepare == Prepare::inside ? ", prepared inside" : ""));
+          (t.prepare == Prepare::inside ? ", prepared inside" : "") +
+          (t.dkv == DkvPath::parts ? ", dK and dV from parts" : ""));
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
   out.line("");
@@ -165,16 +168,50 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.close();
 }
 
-void emit_side(Writer& out, const SideLaunch& side, const std::string& call) {
+void open_side(Writer& out, const SideLaunch& side) {
   out.line("extern \"C\" __global__ void __launch_bounds__({})", side.threads);
   out.open(fmt::format("{}(const __grid_constant__ BackwardParams params) {{", side.entry));
-  out.line("{}", call);
+}
+
+void emit_prepare(Writer& out, const KernelSpec& spec, const SideLaunch& side) {
+  const Tunables& t = spec.config.backward;
+  const int counters = adds_by_part(spec) ? 2 : counts_tiles(spec);
+  open_side(out, side);
+  out.line("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}, {}>(params);",
+           element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, counters,
+           takes_turns(spec) || t.persistent, t.finish == Finish::ring, t.sums == Sums::stored,
+           t.prepare == Prepare::inside);
   out.close();
   out.line("");
 }
 
 std::string part_text(const DqPart& part, bool transposed) {
   return fmt::format("DqPart{{{}, {}, {}, {}}}", part.row, part.column, part.width, transposed);
+}
+
+void emit_finish(Writer& out, const KernelSpec& spec, const SideLaunch& side) {
+  const Layout l = backward::layout_of(spec);
+  const char* const element = element_name(spec.dtype);
+  const std::string finish_tile =
+      fmt::format("finish_tile<{}, {}, kBlockM>(params, rows, {}, {});", element, spec.head_dim,
+                  part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq));
+  open_side(out, side);
+  if (spec.config.backward.dkv == DkvPath::parts) {
+    out.line("constexpr int kOfQueries = kBlockM * pitch_of({}), kOfKeys = 64 * pitch_of({});", spec.head_dim,
+             std::max(spec.head_dim, spec.head_dim_v));
+    out.line("__shared__ __align__(16) uint16_t rows[kOfQueries > kOfKeys ? kOfQueries : kOfKeys];");
+    out.line("const int block = blockIdx.x, tiles = params.pairs * params.tiles_of_pair;");
+    out.line("if (block < tiles)");
+    out.line("  {}", finish_tile);
+    out.line("else");
+    out.line("  finish_keys<{}, {}, {}, kBlockN>(params, rows, block - tiles);", element, spec.head_dim,
+             spec.head_dim_v);
+  } else {
+    out.line("__shared__ __align__(16) uint16_t rows[kBlockM * pitch_of({})];", spec.head_dim);
+    out.line("{}", finish_tile);
+  }
+  out.close();
+  out.line("");
 }
 
 }  // namespace
@@ -213,40 +250,31 @@ EmittedKernel emit(const KernelSpec& spec) {
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   EmittedKernel kernel;
   kernel.shape = backward::launch_shape(spec);
-  const Layout l = backward::layout_of(spec);
   Writer out;
   emit_heading(out, spec);
   std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
                                  "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
                                  "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
-  const int counters = adds_by_part(spec) ? 2 : counts_tiles(spec);
-  const bool ticket = takes_turns(spec) || spec.config.backward.persistent;
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
-  const bool inside = spec.config.backward.prepare == Prepare::inside;
-  if (counters > 0) parts.push_back("ptx/turn.cuh");
-  if (inside) parts.push_back("backward/ahead.cuh");
+  if (counts_tiles(spec)) parts.push_back("ptx/turn.cuh");
+  if (spec.config.backward.prepare == Prepare::inside) parts.push_back("backward/ahead.cuh");
   if (passes)
     parts.insert(parts.end(), {"backward/exchange.cuh", "backward/queries.cuh"});
   else
     parts.push_back(ring ? "backward/ring.cuh" : "backward/finish.cuh");
+  if (spec.config.backward.dkv == DkvPath::parts) parts.push_back("backward/parts.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   emit_plan(out, spec);
   backward::emit_products(out, spec);
-  emit_side(out, kernel.shape.before.front(),
-            fmt::format("prepare_tile<{}, {}, {}, kBlockM, kBlockN, kDqFloats, {}, {}, {}, {}, {}, {}>(params);",
-                        element_name(spec.dtype), spec.head_dim, spec.head_dim_v, spec.causal, counters, ticket, ring,
-                        spec.config.backward.sums == Sums::stored, inside));
+  emit_prepare(out, spec, kernel.shape.before.front());
   if (passes) {
     emit_passes(out, spec, kernel.shape);
   } else {
     backward::emit_producer(out, spec);
     if (spec.config.backward.dq == DqPath::bulk) emit_add_dq(out, spec);
     emit_consumers(out, spec);
-    for (const SideLaunch& side : kernel.shape.after)
-      emit_side(out, side,
-                fmt::format("finish_tile<{}, {}, kBlockM>(params, {}, {});", element_name(spec.dtype), spec.head_dim,
-                            part_text(l.dq[0], l.transposed_dq), part_text(l.dq[1], l.transposed_dq)));
+    for (const SideLaunch& side : kernel.shape.after) emit_finish(out, spec, side);
     emit_main(out, spec, kernel.shape);
   }
   kernel.source = out.take();

@@ -42,8 +42,8 @@ class ConsumerPrinter {
       if (overlapped())
         out_.line("int done = 0;  // steps, of all blocks");
       else
-        out_.line("bool staged = false;  // {} of the block before {} leaving", direct() ? "dQ" : "dK and dV",
-                  direct() ? "is" : "are");
+        out_.line("bool staged = false;  // {} of the block before {} leaving", from_registers() ? "dQ" : "dK and dV",
+                  from_registers() ? "is" : "are");
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
       emit_take_item(out_, overlapped());
@@ -78,7 +78,7 @@ class ConsumerPrinter {
     }
     if (overlapped())
       out_.line("barrier_sync({}, 160);  // every arrival is met", barrier(4));
-    else if (direct())
+    else if (from_registers())
       direct_epilogue();
     else if (t_.persistent)
       persistent_epilogue();
@@ -86,7 +86,7 @@ class ConsumerPrinter {
       epilogue();
     if (t_.persistent && !overlapped()) {
       out_.close();
-      if (direct())
+      if (from_registers())
         out_.line("if (staged) barrier_sync({}, 160);  // every arrival is met", barrier(4));
       else
         out_.line("if (thread == 0) bulk_wait_group_read<0>();  // shared memory must outlive the store's reads");
@@ -103,7 +103,9 @@ class ConsumerPrinter {
   // Where K of this block lies, as an offset of descriptors.
   const char* key_buffer() const { return two_keys() ? " + ((stage_k * kKBytes) >> 4)" : ""; }
   const char* keys_empty() const { return two_keys() ? "shared + kKEmpty + 8 * stage_k" : "shared + kKEmpty"; }
-  bool direct() const { return t_.dkv == DkvPath::direct; }
+  // How dK and dV leave.
+  bool from_registers() const { return t_.dkv != DkvPath::staged; }
+  bool parts() const { return t_.dkv == DkvPath::parts; }
   bool overlapped() const { return t_.boundary == Boundary::overlapped; }
   // Steps so far, as far back as the products that are computed late reach.
   const char* steps_before() const { return overlapped() ? "done" : "step"; }
@@ -251,7 +253,7 @@ class ConsumerPrinter {
       if (line.least_step > 0) out_.open(fmt::format("if ({} >= {}) {{", steps_before(), line.least_step));
       if (line.least_steps > 0) out_.open(fmt::format("if ({} >= {}) {{", steps_in_all(), line.least_steps));
       print(line);
-      if (kind == Segment::drain && direct() && !overlapped()) beside_drain(line);
+      if (kind == Segment::drain && from_registers() && !overlapped()) beside_drain(line);
       if (line.least_step > 0) out_.close();
       if (line.least_steps > 0) out_.close();
     }
@@ -264,7 +266,7 @@ class ConsumerPrinter {
                (action.product == Product::dq && dq_.width == 0);
       case Kind::store_dq: return dq_.width == 0;
       case Kind::publish_dq: return dq_.width == 0 || !bulk();
-      case Kind::reclaim: return direct();
+      case Kind::reclaim: return from_registers();
       default: return false;
     }
   }
@@ -463,7 +465,7 @@ class ConsumerPrinter {
       return;
     }
     // The step that stages first finds the buffer empty.
-    const std::string other = t_.persistent && direct() && !overlapped() ? " || staged" : "";
+    const std::string other = t_.persistent && from_registers() && !overlapped() ? " || staged" : "";
     if (segment_ == Segment::drain)
       out_.line("if ({} >= 2{}) barrier_sync({}, 160);  // the part before has left", steps_in_all(), other,
                 barrier(4));
@@ -503,6 +505,14 @@ class ConsumerPrinter {
   void write(const std::string& name, const Columns& columns, const char* factor) {
     if (columns.count == 0) return;
     out_.line("pin({});", name);
+    if (parts()) {
+      out_.line(
+          "write_part({}, part_of<{}, {}>(params, block.batch * params.heads_kv + block.head, block.n, {}){} + 4 * "
+          "thread);",
+          name, spec_.head_dim, spec_.head_dim_v, number(),
+          name == "dk" ? fmt::format(" + {}", 64 * spec_.head_dim_v) : "");
+      return;
+    }
     out_.line(
         "write_gradient<{0}, {1}>({2}, params.d_{3} + block.batch * params.{2}_batch + block.head * "
         "params.{2}_head{4}, params.{2}_row,",

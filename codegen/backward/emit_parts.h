@@ -29,8 +29,9 @@ std::string prepare_ahead_call(const KernelSpec& spec);
 
 /// DqPath::pass: constants, producers and consumers of both kinds of thread block, and the main kernel.
 void emit_passes(Writer& out, const KernelSpec& spec, const LaunchShape& shape);
-/// One thread's part of emit_producer() alone: K and V of a block, then Q and dO tile by tile.
-void emit_key_producer(Writer& out, bool inside);
+/// One thread's part of emit_producer() alone: K and V of a block, then Q and dO tile by tile. With `parts`: of a share
+/// of the query heads.
+void emit_key_producer(Writer& out, bool inside, bool parts = false);
 
 /// The main kernel's declaration, up to the opening brace, and its address of shared memory.
 /// With `dq`: it takes a map of dQ, too.

@@ -84,8 +84,12 @@ void emit_load_step(Writer& out) {
   out.line("");
 }
 
-constexpr std::string_view kLoadK = "load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, block);";
-constexpr std::string_view kLoadV = "load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, block);";
+std::string load_k(const char* keys) {
+  return fmt::format("load_keys<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, {});", keys);
+}
+std::string load_v(const char* keys) {
+  return fmt::format("load_keys<kVChunks>(map_v, shared + kSharedV, shared + kVFull, {});", keys);
+}
 constexpr std::string_view kLoadStep =
     "load_step(map_q, map_do, params, shared, block, tile, stage_q, phase_q, stage_do, phase_do);";
 
@@ -103,6 +107,13 @@ void open_produce(Writer& out, bool persistent) {
   out.line("int stage_q = 0, phase_q = 1, stage_do = 0, phase_do = 1;");
 }
 
+// The block whose K and V are loaded, by name.
+const char* emit_keys(Writer& out, bool parts) {
+  if (!parts) return "block";
+  out.line("const KeyBlock keys = keys_of(block, params);");
+  return "keys";
+}
+
 // All steps of a block but the `first` ones.
 void emit_load_steps(Writer& out, int first, bool inside) {
   out.line("#pragma unroll 1");
@@ -112,11 +123,12 @@ void emit_load_steps(Writer& out, int first, bool inside) {
   out.close();
 }
 
-void emit_produce(Writer& out, bool inside) {
+void emit_produce(Writer& out, bool inside, bool parts) {
   open_produce(out, false);
   out.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
-  out.line(kLoadK);
-  out.line(kLoadV);
+  const char* const keys = emit_keys(out, parts);
+  out.line(load_k(keys));
+  out.line(load_v(keys));
   if (inside) out.line(kLookAtPair);
   emit_load_steps(out, 0, inside);
   out.close();
@@ -141,26 +153,28 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
   out.line("if (block.steps == 0) return;");
   out.line("index = atomicAdd(params.ticket, 1u);  // early, so that the answer is there when it is needed");
   out.line("QueryTile tile = first_query_tile<kDescending>(block, params);");
-  out.line("prefetch_keys(map_k, map_v, block);");
-  const bool inside = spec.config.backward.prepare == Prepare::inside;
+  const Tunables& t = spec.config.backward;
+  const char* const keys = emit_keys(out, t.dkv == DkvPath::parts);
+  out.line("prefetch_keys(map_k, map_v, {});", keys);
+  const bool inside = t.prepare == Prepare::inside;
   if (inside) {
     out.line(kLookAtPair);
     out.line(kAwaitTile);
   }
-  if (spec.config.backward.k_stages > 1) {
+  if (t.k_stages > 1) {
     out.line("const int stage_k = slot ^ 1;  // two blocks, two buffers");
     out.line("mbarrier_wait(shared + kKEmpty + 8 * stage_k, phase_slot ^ stage_k);");
-    out.line(
-        "load_keys<kQkChunks>(map_k, shared + kSharedK + stage_k * kKBytes, shared + kKFull + 8 * stage_k, block);");
+    out.line("load_keys<kQkChunks>(map_k, shared + kSharedK + stage_k * kKBytes, shared + kKFull + 8 * stage_k, {});",
+             keys);
     out.line(kLoadStep);
     out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
-    out.line(kLoadV);
+    out.line(load_v(keys));
   } else {
     out.line("mbarrier_wait(shared + kVEmpty, phase_keys);");
-    out.line(kLoadV);
+    out.line(load_v(keys));
     out.line(kLoadStep);
     out.line("mbarrier_wait(shared + kKEmpty, phase_keys);");
-    out.line(kLoadK);
+    out.line(load_k(keys));
   }
   out.line("phase_keys ^= 1;");
   emit_load_steps(out, 1, inside);
@@ -171,16 +185,16 @@ void emit_produce_persistent(Writer& out, const KernelSpec& spec) {
 
 }  // namespace
 
-void emit_key_producer(Writer& out, bool inside) {
+void emit_key_producer(Writer& out, bool inside, bool parts) {
   emit_load_keys(out);
   emit_load_queries(out);
   emit_load_step(out);
-  emit_produce(out, inside);
+  emit_produce(out, inside, parts);
 }
 
 void emit_producer(Writer& out, const KernelSpec& spec) {
   if (!spec.config.backward.persistent) {
-    emit_key_producer(out, spec.config.backward.prepare == Prepare::inside);
+    emit_key_producer(out, spec.config.backward.prepare == Prepare::inside, spec.config.backward.dkv == DkvPath::parts);
   } else {
     emit_load_keys(out);
     emit_load_queries(out);

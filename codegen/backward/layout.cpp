@@ -137,13 +137,15 @@ bool adds_by_part(const KernelSpec& spec) {
 
 }  // namespace backward
 
-BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, int slots) {
+BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, const BackwardGrid& grid) {
   const backward::Tunables& t = spec.config.backward;
   const bool ring = t.finish == backward::Finish::ring;
   const auto block_m = static_cast<std::size_t>(t.block_m);
   const std::size_t tiles_m = (static_cast<std::size_t>(p.seqlen_q) + block_m - 1) / block_m;
   const std::size_t tiles = tiles_m * static_cast<std::size_t>(p.heads) * static_cast<std::size_t>(p.batch);
-  const std::size_t tiles_of_pair = tiles_m * static_cast<std::size_t>(p.heads / p.heads_kv);
+  const auto parts = static_cast<std::size_t>(grid.parts);
+  const std::size_t tiles_of_pair = tiles_m * static_cast<std::size_t>(p.heads / p.heads_kv) / parts;
+  const std::size_t pairs = static_cast<std::size_t>(p.heads_kv * p.batch) * parts;
   BackwardWorkspace w;
   const auto take = [&w](std::size_t bytes) {
     const std::size_t at = w.bytes;
@@ -153,14 +155,19 @@ BackwardWorkspace backward_workspace(const KernelSpec& spec, const Problem& p, i
   };
   w.shifts_at = take(tiles * block_m * 4);
   w.deltas_at = take(tiles * block_m * 4);
-  w.dq_sums_at = take(static_cast<std::size_t>(slots) * tiles_of_pair *
+  w.dq_sums_at = take(static_cast<std::size_t>(grid.slots) * tiles_of_pair *
                       static_cast<std::size_t>(backward::layout_of(spec).dq_floats()) * 4);
   const std::size_t counters = backward::adds_by_part(spec) ? 2 : backward::counts_tiles(spec) ? 1 : 0;
   w.turns_at = take(counters * tiles * 4);
   const bool inside = t.prepare == backward::Prepare::inside;
   w.ticket_at = take(tiles > 0 && (backward::takes_turns(spec) || t.persistent || inside) ? 12 : 0);
-  w.finished_at = take(tiles > 0 && ring ? static_cast<std::size_t>(p.heads_kv * p.batch) * 4 : 0);
-  w.ready_at = take(inside && tiles > 0 ? (tiles + static_cast<std::size_t>(p.heads_kv * p.batch)) * 4 : 0);
+  w.finished_at = take(tiles > 0 && ring ? pairs * 4 : 0);
+  w.ready_at = take(inside && tiles > 0 ? (tiles + pairs) * 4 : 0);
+  const bool apart = t.dkv == backward::DkvPath::parts && tiles > 0;
+  const auto block_n = static_cast<std::size_t>(t.block_n());
+  w.parts_at = take(apart ? pairs * ((static_cast<std::size_t>(p.seqlen_k) + block_n - 1) / block_n) * block_n *
+                                static_cast<std::size_t>(p.head_dim + p.head_dim_v) * 4
+                          : 0);
   return w;
 }
 

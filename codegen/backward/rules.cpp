@@ -30,6 +30,8 @@ Reason schedule(const Arch&, const KernelSpec& s) {
     return "split: products leaves dQ to a pass of its own (allowed: products with dq = pass, and only so)";
   if (t.split == Split::products && t.dkv == DkvPath::direct)
     return "dkv: direct with split = products (allowed: staged)";
+  if (t.dkv == DkvPath::parts && (t.split != Split::rows || t.dq != DqPath::bulk || t.finish != Finish::launch))
+    return "dkv: parts needs split = rows, dq = bulk and finish = launch";
   if (t.split == Split::products && (t.lag || t.prefetch))
     return "lag, prefetch: with split = products every warpgroup has one order (allowed: 0)";
   if (t.split == Split::products && t.q_stages < 2)
@@ -54,12 +56,12 @@ Reason schedule(const Arch&, const KernelSpec& s) {
 
 Reason grid(const Arch&, const KernelSpec& s) {
   const Tunables& t = s.config.backward;
-  if (t.boundary == Boundary::overlapped && (!t.persistent || !t.lag || t.k_stages < 2 || t.dkv != DkvPath::direct))
-    return "boundary: overlapped needs persistent = 1, lag = 1, k_stages = 2 and dkv = direct";
+  if (t.boundary == Boundary::overlapped && (!t.persistent || !t.lag || t.k_stages < 2 || t.dkv == DkvPath::staged))
+    return "boundary: overlapped needs persistent = 1, lag = 1, k_stages = 2 and dkv = direct or parts";
   if (!t.persistent && t.k_stages > 1) return "k_stages: 2 have a next block of keys to serve (allowed: persistent)";
   if (!t.persistent) return {};
   if (t.split != Split::rows || t.dq != DqPath::bulk) return "persistent: needs split = rows and dq = bulk";
-  if (t.dkv == DkvPath::direct) return {};
+  if (t.dkv != DkvPath::staged) return {};
   const Layout l = backward::layout_of(s);
   for (const DqPart& part : l.dq)
     if (4 * part.floats() < l.qk_chunks * 64 * 128)

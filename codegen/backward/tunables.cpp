@@ -13,7 +13,7 @@ constexpr std::array<const char*, 2> kVisits{"ascending", "descending"};
 constexpr std::array<const char*, 2> kSums{"zeroed", "stored"};
 constexpr std::array<const char*, 2> kFinishes{"launch", "ring"};
 constexpr std::array<const char*, 2> kPrepares{"launch", "inside"};
-constexpr std::array<const char*, 2> kDkvPaths{"staged", "direct"};
+constexpr std::array<const char*, 3> kDkvPaths{"staged", "direct", "parts"};
 constexpr std::array<const char*, 2> kBoundaries{"drained", "overlapped"};
 
 }  // namespace
@@ -93,6 +93,8 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
     t.workers = number(0, 1 << 20);
   else if (key == "section")
     t.section = number(0, 1 << 20);
+  else if (key == "parts")
+    t.parts = number(0, 1 << 20);
   else
     return false;
   return true;
@@ -101,7 +103,7 @@ bool set_field(Tunables& t, std::string_view key, std::string_view value) {
 std::string keys() {
   std::string all;
   for (const auto& [key, value] : kernel_fields({})) all += key + ", ";
-  return all + "workers, section";
+  return all + "workers, section, parts";
 }
 
 }  // namespace attune::codegen::backward

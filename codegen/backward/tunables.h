@@ -39,6 +39,8 @@ enum class Visits {
 enum class DkvPath {
   staged,  ///< through shared memory, by bulk tensor copies
   direct,  ///< from registers: nothing to wait for, more instructions
+  parts,   ///< a block of keys takes a share of the query heads that read its KV head, and its dK and dV leave as
+           ///< float32 fragments, which the kernel after the main one adds up in a fixed order
 };
 
 /// Where one block of keys ends and a persistent thread block's next one begins.
@@ -86,6 +88,7 @@ struct Tunables {
   // -- launch part
   int workers = 0;  ///< thread blocks of a persistent grid; 0: one an SM
   int section = 0;  ///< KV heads whose Q and dO share L2 at a time; 0: by the rule in backward_grid()
+  int parts = 0;    ///< DkvPath::parts: shares of a KV head's query heads, a divisor of their number; 0: likewise
 
   /// Keys a block.
   int block_n() const { return split == Split::rows ? 128 : 64; }

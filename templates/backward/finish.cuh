@@ -1,5 +1,5 @@
 // needs: types.cuh element.cuh ptx/global.cuh backward/params.cuh
-// After the main kernel: dQ from its sums, scaled, rounded and put in rows. A block a query tile.
+// After the main kernel: dQ from its sums, scaled, rounded and put in rows. A thread block a query tile.
 
 constexpr int kFinishThreads = 256;
 
@@ -9,15 +9,34 @@ struct DqPart {
   bool transposed;  // accumulator rows are dQ's columns
 };
 
+// Four floats of a thread's accumulators, two columns of two rows 8 apart, rounded into a tile of `kPitch` elements a
+// row.
+template <typename Element, int kPitch>
+ATTUNE_DEVICE void put_fragment(uint16_t* to, float4 x, float scale) {
+  *reinterpret_cast<uint32_t*>(to) = Element::pack(x.x * scale, x.y * scale);
+  *reinterpret_cast<uint32_t*>(to + 8 * kPitch) = Element::pack(x.z * scale, x.w * scale);
+}
+
+// The tile's first `rows` rows go out, 16 bytes a thread.
+template <int kColumns, int kRows, int kPitch>
+ATTUNE_DEVICE void store_tile(const uint16_t* tile, uint16_t* out, int64_t row_stride, int rows) {
+  for (int i = threadIdx.x; i < kRows * (kColumns / 8); i += kFinishThreads) {
+    const int row = i / (kColumns / 8), unit = i % (kColumns / 8);
+    if (row >= rows) continue;
+    const uint4 x = *reinterpret_cast<const uint4*>(tile + row * kPitch + 8 * unit);
+    st_global_v4(out + row * row_stride + 8 * unit, x.x, x.y, x.z, x.w);
+  }
+}
+
 // One warpgroup's part of the sums, four floats a thread at a time, into a tile of `kPitch` elements a row.
 template <typename Element, int kHeadDim, int kPitch>
 ATTUNE_DEVICE void convert_part(const float* sums, uint16_t* tile, DqPart part, float scale, int thread) {
   const int row = thread / 32 * 16 + thread % 32 / 4;
   for (int i = 0; i < part.width / 8; i++) {
     const float4 x = *reinterpret_cast<const float4*>(sums + (i * 128 + thread) * 4);
-    const uint32_t upper = Element::pack(x.x * scale, x.y * scale), lower = Element::pack(x.z * scale, x.w * scale);
     const int column = 8 * i + thread % 4 * 2;
     if (part.transposed) {
+      const uint32_t upper = Element::pack(x.x * scale, x.y * scale), lower = Element::pack(x.z * scale, x.w * scale);
       uint16_t* const to = tile + (part.row + column) * kPitch + part.column + row;
       if (part.column + row < kHeadDim) {
         to[0] = static_cast<uint16_t>(upper);
@@ -28,17 +47,18 @@ ATTUNE_DEVICE void convert_part(const float* sums, uint16_t* tile, DqPart part, 
         to[kPitch + 8] = static_cast<uint16_t>(lower >> 16);
       }
     } else if (part.column + column < kHeadDim) {
-      uint16_t* const to = tile + (part.row + row) * kPitch + part.column + column;
-      *reinterpret_cast<uint32_t*>(to) = upper;
-      *reinterpret_cast<uint32_t*>(to + 8 * kPitch) = lower;
+      put_fragment<Element, kPitch>(tile + (part.row + row) * kPitch + part.column + column, x, scale);
     }
   }
 }
 
+// Elements from row to row in shared memory: rows start in different banks.
+constexpr int pitch_of(int columns) { return columns + 8; }
+
+// `rows` is shared memory for the tile.
 template <typename Element, int kHeadDim, int kBlockM>
-ATTUNE_DEVICE void finish_tile(const BackwardParams& params, DqPart first, DqPart second) {
-  constexpr int kPitch = kHeadDim + 8;  // rows start in different banks
-  __shared__ __align__(16) uint16_t rows[kBlockM * kPitch];
+ATTUNE_DEVICE void finish_tile(const BackwardParams& params, uint16_t* rows, DqPart first, DqPart second) {
+  constexpr int kPitch = pitch_of(kHeadDim);
   const int64_t tile = blockIdx.x;
   const int64_t pair = tile / params.tiles_m;
   const int m = static_cast<int>(tile - pair * params.tiles_m);
@@ -48,12 +68,6 @@ ATTUNE_DEVICE void finish_tile(const BackwardParams& params, DqPart first, DqPar
   convert_part<Element, kHeadDim, kPitch>(params.dq_sums + tile * floats + (is_first ? 0 : 64 * first.width), rows,
                                           is_first ? first : second, params.scale, threadIdx.x % 128);
   __syncthreads();
-  for (int i = threadIdx.x; i < kBlockM * (kHeadDim / 8); i += kFinishThreads) {
-    const int row = i / (kHeadDim / 8), unit = i % (kHeadDim / 8);
-    if (m * kBlockM + row >= params.seqlen_q) continue;
-    const uint4 x = *reinterpret_cast<const uint4*>(rows + row * kPitch + 8 * unit);
-    st_global_v4(
-        params.d_q + batch * params.dq_batch + head * params.dq_head + (m * kBlockM + row) * params.dq_row + 8 * unit,
-        x.x, x.y, x.z, x.w);
-  }
+  const int64_t out = batch * params.dq_batch + head * params.dq_head + m * kBlockM * params.dq_row;
+  store_tile<kHeadDim, kBlockM, kPitch>(rows, params.d_q + out, params.dq_row, params.seqlen_q - m * kBlockM);
 }

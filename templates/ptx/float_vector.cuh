@@ -1,5 +1,5 @@
 // needs: types.cuh
-// Vectors of float32: ordinary shared memory by 32-bit address, and additions to global memory.
+// Vectors of float32: ordinary shared memory by 32-bit address, stores and additions to global memory.
 
 ATTUNE_DEVICE float2 ld_shared_v2(uint32_t address) {
   float2 value;
@@ -16,6 +16,11 @@ ATTUNE_DEVICE void ld_shared_v4(uint32_t address, float& x, float& y, float& z, 
 
 ATTUNE_DEVICE void st_shared_v4(uint32_t address, float x, float y, float z, float w) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+ATTUNE_DEVICE void st_global_v4(float* pointer, float x, float y, float z, float w) {
+  asm volatile("st.global.L1::no_allocate.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "f"(x), "f"(y), "f"(z), "f"(w)
+               : "memory");
 }
 
 ATTUNE_DEVICE void red_global_add_v4(float* pointer, float x, float y, float z, float w) {

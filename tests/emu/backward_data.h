@@ -239,7 +239,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   const codegen::LaunchShape shape = codegen::launch_shape(spec);
   constexpr int kWorkers = 2;  // few, so that each computes many blocks of keys
   const codegen::BackwardGrid grid = codegen::backward_grid(spec, launch_part, p, kWorkers);
-  const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p, grid.slots);
+  const codegen::BackwardWorkspace workspace = codegen::backward_workspace(spec, p, grid);
   auto* const memory = static_cast<std::byte*>(machine.allocate(std::max<std::size_t>(workspace.bytes, 1)));
   std::memset(memory, 0xff, workspace.bytes);  // NaN, and unwritten
 
@@ -254,6 +254,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   params.ticket = reinterpret_cast<unsigned*>(memory + workspace.ticket_at);
   params.finished = reinterpret_cast<unsigned*>(memory + workspace.finished_at);
   params.ready = reinterpret_cast<unsigned*>(memory + workspace.ready_at);
+  params.dkv_parts = reinterpret_cast<float*>(memory + workspace.parts_at);
   params.o_batch = data.o.strides.batch, params.o_head = data.o.strides.head, params.o_row = data.o.strides.row;
   params.do_batch = data.d_o.strides.batch, params.do_head = data.d_o.strides.head;
   params.do_row = data.d_o.strides.row;
@@ -270,10 +271,9 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
   LaunchOptions options;
   options.seed = seed;
   options.resident_blocks = 3;
-  const std::int64_t query_tiles = params.tiles_m * p.heads * p.batch;
-  const auto side = [&](const codegen::SideLaunch& launch, std::int64_t tiles) {
-    if (tiles == 0) return;
-    options.grid = {count(tiles)};
+  const auto side = [&](const codegen::SideLaunch& launch, std::int64_t blocks) {
+    if (blocks == 0) return;
+    options.grid = {count(blocks)};
     options.block = {static_cast<unsigned>(launch.threads)};
     options.dynamic_shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
     void* arguments[] = {&params};
@@ -296,7 +296,7 @@ inline std::vector<Report> launch_backward(Machine& machine, const Program& prog
     arguments.push_back(&params);
     reports.push_back(machine.launch(program, shape.entry, options, arguments.data()));
   }
-  for (const codegen::SideLaunch& launch : shape.after) side(launch, query_tiles);
+  for (const codegen::SideLaunch& launch : shape.after) side(launch, grid.finishing);
   machine.free(memory);
   return reports;
 }

@@ -49,6 +49,8 @@ constexpr const char* kStored = "family=sm90_backward,lag=1,ping_pong=1,sums=sto
 constexpr const char* kInside =
     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,prepare=inside";
 
+constexpr const char* kParts = "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,dkv=parts";
+
 constexpr Fault kFaults[] = {
     {"dS is read before it is shown to the async proxy", kMeeting,
      "    fence_proxy_async();\n    barrier_sync(1, 256);\n", "    barrier_sync(1, 256);\n", "proxy_race"},
@@ -123,6 +125,10 @@ constexpr Fault kFaults[] = {
      "  if (lane_index() == 0) {\n    st_release(params.ready", "race"},
     {"what was prepared is not shown to the async proxy", kInside,
      "  fence_proxy_async_all();  // bulk copies read the rows' values\n", "", "proxy_race"},
+    {"a share of the query heads is left out of dK and dV", kParts, "part < parts; part++", "part < parts - 1; part++",
+     ""},
+    {"a share reads another KV head's keys", kParts, "  block.head /= params.parts;\n", "", ""},
+    {"dK is added up where dV is", kParts, "(first + 64 * kHeadDimV, stride", "(first, stride", ""},
     {"a block of keys starts on what the one before summed", kLagging, "    accumulate = 1;\n", "    accumulate = 0;\n",
      ""},
 };
@@ -135,6 +141,8 @@ const char* problem_of(const Fault& fault) {
     return "op=backward,head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=300,causal=1";
   if (fault.config == kOrdered)
     return "op=backward,head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=300,causal=1,deterministic=1";
+  // Few blocks of keys, so that there are shares.
+  if (fault.config == kParts) return "op=backward,head_dim=64,heads=4,heads_kv=1,batch=1,seqlen_q=100,seqlen_k=100";
   // A ring needs more pairs than it has slots.
   if (fault.config == kRing) return "op=backward,head_dim=64,heads=6,batch=1,seqlen_q=130,seqlen_k=200";
   // In two steps a block the producer waits for nothing that comes behind the use of V.

@@ -114,10 +114,10 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   CHECK(values["ds_stages"].size() == 3);
   CHECK(values["registers"].size() == 3);
   CHECK(values["head_dim"].size() >= 14);
-  for (const char* key : {"q_stages", "do_stages", "split", "dq"}) CHECK_MESSAGE(values[key].size() == 3, key);
+  for (const char* key : {"q_stages", "do_stages", "split", "dq", "dkv"}) CHECK_MESSAGE(values[key].size() == 3, key);
   for (const char* key :
-       {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch", "persistent", "dkv",
-        "k_stages", "finish", "v_in_registers", "skip", "visits", "sums", "boundary", "prepare"})
+       {"dtype", "causal", "deterministic", "lag", "ping_pong", "late_fences", "prefetch", "persistent", "k_stages",
+        "finish", "v_in_registers", "skip", "visits", "sums", "boundary", "prepare"})
     CHECK_MESSAGE(values[key].size() == 2, key);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const BackwardSample& s) { return s.problem.seqlen_k == 0; }));
@@ -125,6 +125,7 @@ TEST_CASE("backward: the sample has every value of every tunable, and every kind
   CHECK(some([](const BackwardSample& s) { return s.problem.causal && s.problem.seqlen_q > s.problem.seqlen_k; }));
   CHECK(some([](const BackwardSample& s) { return s.problem.heads > s.problem.heads_kv; }));
   CHECK(some([](const BackwardSample& s) { return s.problem.head_dim < s.problem.head_dim_v; }));
+  CHECK(some([](const BackwardSample& s) { return s.config.backward.parts > 1; }));
   CHECK(some([](const BackwardSample& s) { return s.problem.head_dim > s.problem.head_dim_v; }));
 }
 
@@ -220,6 +221,47 @@ TEST_CASE("backward: more query tiles than the kernel before the main one prepar
     CHECK(2 * grid.prepared < params.tiles_of_pair * params.pairs);
     for (const std::uint64_t seed : {0, 1, 2}) check(sample, seed);
   }
+}
+
+TEST_CASE("backward: the query heads of a KV head divided over blocks of keys, in every order of threads") {
+  if (!attune::tests::nvrtc()) return;
+  struct Case {
+    const char *problem, *config;
+    int parts;
+  };
+  const char* const overlapped =
+      "lag=1,ping_pong=1,late_fences=1,k_stages=2,boundary=overlapped,persistent=1,registers=224,dkv=parts";
+  for (const Case& c : {Case{"head_dim=64,heads=4,heads_kv=1,batch=1,seqlen_q=150,seqlen_k=100,causal=1",
+                             "lag=1,ping_pong=1,late_fences=1,dkv=parts", 4},
+                        {"head_dim=64,heads=8,heads_kv=2,batch=1,seqlen_q=130,seqlen_k=300,causal=1",
+                         "block_m=128,lag=1,ping_pong=1,late_fences=1,dkv=parts,parts=2", 2},
+                        {"head_dim=128,heads=6,heads_kv=2,batch=2,seqlen_q=70,seqlen_k=150,deterministic=1",
+                         "lag=1,ping_pong=1,late_fences=1,dkv=parts,parts=3,section=1", 3},
+                        {"head_dim=128,heads=4,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=90,causal=1", "dkv=parts", 4},
+                        {"head_dim=80,head_dim_v=40,heads=4,heads_kv=2,batch=1,seqlen_q=65,seqlen_k=130,causal=1",
+                         "block_m=80,dkv=parts,parts=2", 2},
+                        {"head_dim=40,head_dim_v=72,heads=4,heads_kv=1,batch=1,seqlen_q=100,seqlen_k=128",
+                         "persistent=1,registers=224,dkv=parts", 4},
+                        {"head_dim=64,heads=4,heads_kv=1,batch=2,seqlen_q=150,seqlen_k=200", overlapped, 1},
+                        {"head_dim=128,heads=8,heads_kv=2,batch=1,seqlen_q=140,seqlen_k=100,causal=1", overlapped, 2},
+                        {"head_dim=64,heads=3,heads_kv=1,batch=1,seqlen_q=450,seqlen_k=140,causal=1",
+                         "persistent=1,registers=232,prepare=inside,sums=stored,dkv=parts", 3}}) {
+    BackwardSample sample = sample_of(c.problem, c.config);
+    sample.options.gaps = sample.options.d_lse = true;
+    const codegen::KernelSpec spec = codegen::specialise(kArch, sample.problem, sample.config);
+    CHECK(codegen::backward_grid(spec, sample.config.backward, sample.problem, 2).parts == c.parts);
+    std::optional<Gradients> first;
+    for (const std::uint64_t seed : {0, 1, 2}) {
+      const Gradients got = check(sample, seed);
+      if (!first) first = got;
+      CHECK(first->k.data == got.k.data);
+      CHECK(first->v.data == got.v.data);
+      if (sample.problem.deterministic) CHECK(first->q.data == got.q.data);
+    }
+  }
+  for (const char* problem : {"head_dim=64,heads=4,heads_kv=1,batch=2,seqlen_q=0,seqlen_k=150",
+                              "head_dim=64,heads=4,heads_kv=1,batch=2,seqlen_q=150,seqlen_k=0"})
+    for (const char* config : {"dkv=parts,parts=2", overlapped}) check(sample_of(problem, config), 0);
 }
 
 TEST_CASE("backward: one case from the environment") {

@@ -31,6 +31,8 @@ class BackwardSampler {
       if (!sample.problem.causal || sample.config.backward.split != codegen::backward::Split::rows)
         sample.config.backward.skip = false;
       if (!sample.problem.causal) sample.config.backward.visits = codegen::backward::Visits::ascending;
+      if (sample.config.backward.dkv == codegen::backward::DkvPath::parts)
+        sample.config.backward.parts = pick({0, 1, sample.problem.heads / sample.problem.heads_kv});
       lengths(sample);
       if (!legal(sample)) continue;
       sample.options.gaps = pick({0, 1, 2, 3}) == 0;
@@ -81,7 +83,7 @@ class BackwardSampler {
     t.visits = pick({Visits::ascending, Visits::descending});
     t.dq = pick({DqPath::bulk, DqPath::bulk, DqPath::direct});
     t.sums = t.dq == DqPath::bulk ? pick({Sums::zeroed, Sums::stored}) : Sums::zeroed;
-    t.dkv = pick({DkvPath::staged, DkvPath::direct});
+    t.dkv = pick({DkvPath::staged, DkvPath::direct, DkvPath::parts});
     t.v_in_registers = pick({false, true});
     t.persistent = pick({false, true});
     if (t.persistent) t.k_stages = pick({1, 2});
@@ -91,7 +93,7 @@ class BackwardSampler {
       t.boundary = Boundary::overlapped;
       t.lag = true;
       t.k_stages = 2;
-      t.dkv = DkvPath::direct;
+      t.dkv = pick({DkvPath::direct, DkvPath::parts});
     }
     t.registers = pick({224, 232, 240});
     t.section = pick({0, 1, 2});

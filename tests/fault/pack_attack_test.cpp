@@ -267,7 +267,8 @@ TEST_CASE_FIXTURE(PackFixture, "duplicates, NULs and odd names") {
   document["entries"].push_back(document["entries"][0]);
   check_refused_manifest(document.dump() + "\n", "same problem");
   std::string twice = text;
-  twice.replace(twice.find("\"schema\": 3"), 11, "\"schema\": 3, \"schema\": 3");
+  const std::string schema = "\"schema\": " + std::to_string(kPackSchema);
+  twice.replace(twice.find(schema), schema.size(), schema + ", " + schema);
   check_refused_manifest(twice, "twice");
   check_refused_manifest(with("/entries/2/cubin_bytes", 5), "another size");
   for (const char* field : {"problem", "config", "spec", "errors", "environment", "median", "tflops"}) {
@@ -293,8 +294,8 @@ TEST_CASE_FIXTURE(PackFixture, "messages carry no control characters of the file
 }
 
 TEST_CASE_FIXTURE(PackFixture, "later versions") {
-  check_refused_manifest(with("/schema", 4), "later version");
-  check_refused_manifest(with("/schema", 2), "earlier version");
+  check_refused_manifest(with("/schema", kPackSchema + 1), "later version");
+  check_refused_manifest(with("/schema", kPackSchema - 1), "earlier version");
   check_refused_manifest(with("/schema", 0), "schema");
   check_refused_manifest(with("/schema", "1"), "schema");
   write_bytes(manifest_file, with("/entries/0/a_new_field", json::object({{"x", 1}})));

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 // reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 929 "kernel.cu"
+#line 951 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 1, kDoStages = 1, kDsStages = 1;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -390,7 +390,8 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_finish(const __grid_constant__ BackwardParams params) {
-  finish_tile<Fp16, 256, kBlockM>(params, DqPart{0, 0, 128, false}, DqPart{0, 128, 128, false});
+  __shared__ __align__(16) uint16_t rows[kBlockM * pitch_of(256)];
+  finish_tile<Fp16, 256, kBlockM>(params, rows, DqPart{0, 0, 128, false}, DqPart{0, 128, 128, false});
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)

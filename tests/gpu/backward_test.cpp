@@ -91,6 +91,19 @@ TEST_CASE("backward: query tiles prepared in the main kernel, far more than befo
   check_cases(cases);
 }
 
+TEST_CASE("backward: the query heads of a KV head divided over blocks of keys") {
+  const std::string lagging = "lag=1,ping_pong=1,late_fences=1,dkv=parts";
+  std::vector<BackwardCase> cases;
+  for (const std::string& config :
+       {lagging, lagging + ",parts=2", lagging + ",k_stages=2,boundary=overlapped,persistent=1,registers=224"})
+    for (const char* text : {"head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1",
+                             "head_dim=128,heads=8,heads_kv=2,batch=2,seqlen_q=700,seqlen_k=1100,causal=1",
+                             "head_dim=64,heads=8,heads_kv=2,batch=2,seqlen_q=1000,seqlen_k=777,deterministic=1",
+                             "head_dim=80,head_dim_v=40,heads=12,heads_kv=2,batch=1,seqlen_q=500,causal=1"})
+      cases.push_back({text, config, cases.size() % 2 == 1, cases.size() % 3 == 1});
+  check_cases(cases);
+}
+
 TEST_CASE("backward: long sequences, sampled rows") {
   for (const char* text :
        {"head_dim=64,heads=4,batch=1,causal=1,seqlen_q=4096", "head_dim=128,heads=2,batch=2,seqlen_q=4000",

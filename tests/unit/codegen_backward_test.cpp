@@ -73,6 +73,12 @@ TEST_CASE("backward: a rule that is broken is named") {
     CHECK(reason("head_dim=64", ("registers=224,boundary=overlapped," + std::string(missing)).c_str())
               .starts_with("boundary: overlapped needs"));
   CHECK(reason("head_dim=128", "registers=224,boundary=overlapped,persistent=1,lag=1,k_stages=2,dkv=direct") == "fits");
+  for (const char* with :
+       {"dq=direct", "split=columns", "split=products,dq=pass", "persistent=1,finish=ring,registers=224"})
+    CHECK(
+        reason("head_dim=64", ("dkv=parts," + std::string(with)).c_str()).starts_with("dkv: parts needs split = rows"));
+  CHECK(reason("head_dim=128", "dkv=parts") == "fits");
+  CHECK(reason("head_dim=128", "registers=224,boundary=overlapped,persistent=1,lag=1,k_stages=2,dkv=parts") == "fits");
   CHECK(reason("head_dim=64", "sums=stored,dq=direct").starts_with("sums: stored needs dq = bulk"));
   CHECK(reason("head_dim=64", "k_stages=2").starts_with("k_stages: 2 have a next block"));
   CHECK(reason("head_dim=64", "ping_pong=1").starts_with("ping_pong: "));
@@ -161,7 +167,7 @@ TEST_CASE("backward: dQ's parts cover its tile once") {
 TEST_CASE("backward: the workspace is linear in the queries and its parts do not overlap") {
   Problem p = parse_problem("op=backward,head_dim=128,heads=6,heads_kv=2,batch=3,seqlen_q=1000,deterministic=1");
   const KernelSpec spec = specialise(kArch, p, config("block_m=80"));
-  const auto workspace = [&] { return backward_workspace(spec, p, backward_grid(spec, {}, p, 132).slots); };
+  const auto workspace = [&] { return backward_workspace(spec, p, backward_grid(spec, {}, p, 132)); };
   const BackwardWorkspace w = workspace();
   const std::size_t tiles = 13 * 6 * 3;
   CHECK(w.deltas_at >= w.shifts_at + tiles * 80 * 4);
@@ -178,14 +184,17 @@ TEST_CASE("backward: the workspace is linear in the queries and its parts do not
   p.deterministic = false;
   const KernelSpec stored = specialise(kArch, p, config("block_m=80,sums=stored")),
                    zeroed = specialise(kArch, p, config("block_m=80"));
-  CHECK(backward_workspace(stored, p, 6).bytes >= w.turns_at + 2 * tiles * 4);  // of each warpgroup's part
-  CHECK(backward_workspace(stored, p, 6).bytes < w.turns_at + 2 * tiles * 4 + BackwardWorkspace::kAlignment);
-  CHECK(backward_workspace(zeroed, p, 6).bytes == w.turns_at);
+  const auto bytes_of = [&](const KernelSpec& of) {
+    return backward_workspace(of, p, backward_grid(of, {}, p, 132)).bytes;
+  };
+  CHECK(bytes_of(stored) >= w.turns_at + 2 * tiles * 4);  // of each warpgroup's part
+  CHECK(bytes_of(stored) < w.turns_at + 2 * tiles * 4 + BackwardWorkspace::kAlignment);
+  CHECK(bytes_of(zeroed) == w.turns_at);
   p.deterministic = true;
   // Two passes need neither sums nor turns.
   p.seqlen_q = 1000;
   const KernelSpec passes = specialise(kArch, p, config("split=products,dq=pass"));
-  CHECK(backward_workspace(passes, p, backward_grid(passes, {}, p, 132).slots).bytes == 2 * 16 * 64 * 6 * 3 * 4);
+  CHECK(backward_workspace(passes, p, backward_grid(passes, {}, p, 132)).bytes == 2 * 16 * 64 * 6 * 3 * 4);
   CHECK(launch_shape(passes).dq_rows == 128);
   CHECK(launch_shape(passes).after.empty());
 }
@@ -203,8 +212,9 @@ TEST_CASE("backward: the kernel before the main one prepares what the first bloc
   CHECK(grid("block_m=64,prepare=inside", {.workers = 8}).prepared == 16);
   const KernelSpec inside = specialise(kArch, p, config("block_m=64,prepare=inside")),
                    before = specialise(kArch, p, config("block_m=64"));
-  const BackwardWorkspace w = backward_workspace(inside, p, 128);
-  CHECK(w.bytes == backward_workspace(before, p, 128).bytes + BackwardWorkspace::kAlignment + 32 * 16 * 8 * 4 + 512);
+  const BackwardWorkspace w = backward_workspace(inside, p, backward_grid(inside, {}, p, 132));
+  CHECK(w.bytes == backward_workspace(before, p, backward_grid(before, {}, p, 132)).bytes +
+                       BackwardWorkspace::kAlignment + 32 * 16 * 8 * 4 + 512);
   CHECK(w.ready_at >= w.ticket_at + 12);
   // Few tiles, and none that a block of keys would wait for.
   p.batch = 1;
@@ -213,6 +223,72 @@ TEST_CASE("backward: the kernel before the main one prepares what the first bloc
   p.seqlen_k = 0;
   p.seqlen_q = 20000;
   CHECK(grid("block_m=64,prepare=inside").prepared == 313 * 2);
+}
+
+TEST_CASE("backward: shares of a KV head's query heads") {
+  Problem p = parse_problem("op=backward,head_dim=128,head_dim_v=64,heads=36,heads_kv=3,batch=2,seqlen_q=1000");
+  const KernelSpec spec = specialise(kArch, p, config("dkv=parts")), whole = specialise(kArch, p, config("dkv=direct"));
+  const auto grid = [&](const backward::Tunables& launch_part) { return backward_grid(spec, launch_part, p, 132); };
+  // 48 blocks of keys of whole KV heads: two for each worker take as many shares as divide the group.
+  CHECK(grid({}).parts == 6);
+  CHECK(grid({.workers = 48}).parts == 2);
+  CHECK(grid({.workers = 24}).parts == 1);
+  CHECK(grid({.workers = 49}).parts == 3);
+  CHECK(grid({.workers = 100000}).parts == 12);
+  const BackwardGrid shared = grid({.section = 2, .parts = 4}), alone = backward_grid(whole, {.section = 2}, p, 132);
+  CHECK(shared.blocks == 4 * 8 * 6);
+  CHECK(shared.section == 8);  // of whole KV heads there are two
+  CHECK(shared.slots == 4 * 6);
+  CHECK(shared.finishing == alone.finishing + kFinishers * 8 * 6);
+  const BackwardParams params = backward_params(spec, p, shared);
+  CHECK(params.parts == 4);
+  CHECK(params.heads == 36);
+  CHECK(params.heads_kv == 12);
+  CHECK(params.group == 3);
+  CHECK(params.pairs == 24);
+  CHECK(params.tiles_of_pair == 16 * 3);
+  // As many sums of dQ as without, and float32 dK and dV of every share.
+  const BackwardWorkspace w = backward_workspace(spec, p, shared), without = backward_workspace(whole, p, alone);
+  CHECK(w.bytes == without.bytes + std::size_t{4} * 6 * 8 * 128 * (128 + 64) * 4);
+  CHECK(w.parts_at == without.bytes);
+  const auto refusal = [&](const KernelSpec& s, const backward::Tunables& launch_part) -> std::string {
+    try {
+      backward_grid(s, launch_part, p, 132);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  CHECK(refusal(spec, {.parts = 5}) ==
+        "config parts: 5 with 12 query heads of each KV head (allowed: 0, 1, 2, 3, 4, 6, 12)");
+  CHECK(refusal(spec, {.parts = 24}).starts_with("config parts: 24 with 12"));
+  CHECK(refusal(whole, {.parts = 2}) == "config parts: 2 without dkv = parts (allowed: 0, 1)");
+  CHECK(refusal(spec, {.parts = 12}) == "accepted");
+  p.seqlen_k = std::int64_t{1} << 33;
+  CHECK(refusal(spec, {.parts = 12}).starts_with("config parts: 12 of 402653184 blocks of keys (allowed: up to"));
+  // Nothing to share: the main kernel stores zeros.
+  p.seqlen_k = 1000;
+  p.seqlen_q = 0;
+  CHECK(grid({}).parts == 1);
+  CHECK(grid({.parts = 4}).parts == 1);
+  CHECK(grid({}).finishing == 0);
+  CHECK(backward_workspace(spec, p, grid({})).bytes == 0);
+  CHECK(refusal(spec, {.parts = 5}).starts_with("config parts: 5"));
+}
+
+TEST_CASE("backward: shares are tried where a device has few blocks of keys for each KV head") {
+  const auto tried = [](const char* text) {
+    return std::ranges::count_if(candidates(kArch, parse_problem(std::string("op=backward,head_dim=128,") + text)),
+                                 [](const Config& c) { return c.backward.dkv == backward::DkvPath::parts; });
+  };
+  CHECK(tried("heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1") > 0);
+  CHECK(tried("heads=8,heads_kv=8,batch=1,seqlen_q=1024,causal=1") == 0);
+  CHECK(tried("heads=32,heads_kv=8,batch=8,seqlen_q=1024,causal=1") == 0);
+  const Problem p = parse_problem("op=backward,head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1");
+  std::set<int> parts;
+  for (const Config& c : launch_variants(kArch, p, config("lag=1,dkv=parts"))) parts.insert(c.backward.parts);
+  CHECK(parts == std::set<int>{0, 2});  // 0: four
+  for (const Config& c : launch_variants(kArch, p, config("lag=1"))) CHECK(c.backward.parts == 0);
 }
 
 TEST_CASE("backward: a ring has a slot for every pair of a section and those under way") {
@@ -265,6 +341,12 @@ TEST_CASE("backward: the cost model orders what is plainly ordered") {
             .total <
         estimate(kArch, brief, config(lagging + ",registers=224,persistent=1,k_stages=2,dkv=direct")).total);
   CHECK(estimate(kArch, brief, config("sums=stored")).total < estimate(kArch, brief, config("")).total);
+  // A quarter of the steps in a device's last block of keys.
+  const Problem grouped = parse_problem("op=backward,head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1");
+  const auto of_grouped = [&](const std::string& text) { return estimate(kArch, grouped, config(text)).total; };
+  CHECK(of_grouped(lagging + ",dkv=parts") < 0.7 * of_grouped(lagging));
+  CHECK(of_grouped(lagging + ",dkv=parts,parts=4") < of_grouped(lagging + ",dkv=parts,parts=2"));
+  CHECK(total(lagging + ",dkv=parts") > total(lagging));
   CHECK(total("") < total("split=columns"));
   CHECK(total("") < total("split=products,dq=pass"));
   const Problem wide = parse_problem("op=backward,head_dim=256,heads=8,batch=4,seqlen_q=4096");

@@ -74,6 +74,11 @@ TEST_CASE("emitted kernels of every schedule compile without spills and serialis
              "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1,registers=232,prepare=inside"},
         Case{"op=backward,head_dim=64,heads=32",
              "family=sm90_backward,block_m=128,late_fences=1,persistent=1,finish=ring,prepare=inside,registers=224"},
+        Case{"op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
+             "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,dkv=parts"},
+        Case{"op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
+             "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,skip=1,dkv=parts,k_stages=2,boundary=overlapped,"
+             "persistent=1,registers=224"},
         Case{"op=backward,head_dim=256,heads=8,causal=1", "family=sm90_backward,split=products,dq=pass"}}) {
     CAPTURE(std::string(c.problem));
     CAPTURE(std::string(c.config));

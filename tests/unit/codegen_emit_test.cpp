@@ -40,6 +40,8 @@ constexpr Golden kGoldens[] = {
      "registers=224"},
     {"backward_d64_prepared_inside.cu", "op=backward,head_dim=64,heads=32,causal=1",
      "family=sm90_backward,block_m=128,lag=1,ping_pong=1,late_fences=1,persistent=1,registers=232,prepare=inside"},
+    {"backward_d128_parts.cu", "op=backward,head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1",
+     "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,dkv=parts"},
     {"backward_fp16_d256_deterministic.cu", "op=backward,dtype=fp16,head_dim=256,heads=8,seqlen_q=1000,deterministic=1",
      "family=sm90_backward,split=columns,q_stages=1,do_stages=1,ds_stages=1"},
     {"backward_d256_causal_passes.cu", "op=backward,head_dim=256,heads=8,causal=1",

@@ -109,9 +109,11 @@ TEST_CASE("a bad config is refused by key and value") {
 
 TEST_CASE("a family has its own keys and its own operation") {
   const Config c = parse_config("lag=1,family=sm90_backward,block_m=80,section=3");
+  CHECK(kernel_part(parse_config("family=sm90_backward,dkv=parts,parts=2,workers=3")) ==
+        kernel_part(parse_config("family=sm90_backward,dkv=parts")));
   CHECK(c.backward.lag);
   CHECK(c.backward.block_m == 80);
-  CHECK(to_string(c).ends_with(",section=3"));
+  CHECK(to_string(c).ends_with(",section=3,parts=0"));
   CHECK(kernel_part(c).find("section") == std::string::npos);
   CHECK(parse_config(to_string(c)) == c);
   CHECK(message_of([] {

@@ -169,6 +169,35 @@ TEST_CASE_FIXTURE(Fixture, "backward launch: a kernel that finishes dQ itself ta
   CHECK(fake_map(device->launches[2].maps[6]).base == kK);
 }
 
+TEST_CASE_FIXTURE(Fixture, "backward launch: shares of a KV head's query heads") {
+  codegen::Config config{.family = codegen::Family::sm90_backward};
+  const std::size_t whole = plan(config).workspace_bytes();
+  config.backward.dkv = codegen::backward::DkvPath::parts;
+  config.backward.parts = 2;
+  const Plan p = plan(config);
+  CHECK(p.workspace_bytes() == whole + std::size_t{2} * 4 * 8 * 128 * (128 + 64) * 4);
+  CHECK(p.info().blocks == 2 * 4 * 8);
+  p.launch(args());
+  REQUIRE(device->launches.size() == 3);
+  CHECK(device->launches[0].config.grid.x == 16 * 8 * 2);
+  CHECK(device->launches[1].config.grid.x == 2 * 4 * 8);
+  CHECK(device->launches[2].config.grid.x == 16 * 8 * 2 + 4 * 4 * 8);
+  CHECK(device->launches[2].backward.parts == 2);
+  const auto parts = reinterpret_cast<std::uintptr_t>(device->launches[2].backward.dkv_parts);
+  CHECK(parts == kWorkspace + whole);
+  config.backward.parts = 3;
+  CHECK(refusal([&] { plan(config); }) == "config parts: 3 with 4 query heads of each KV head (allowed: 0, 1, 2, 4)");
+
+  // The main kernel alone stores the zeros.
+  config.backward.parts = 2;
+  problem.seqlen_q = 0;
+  CHECK(plan(config).workspace_bytes() == 0);
+  plan(config).launch(BackwardArgs{.k = at(kK), .v = at(kV), .d_k = at(kDk), .d_v = at(kDv)});
+  REQUIRE(device->launches.size() == 4);
+  CHECK(device->launches[3].config.grid.x == 4 * 8);
+  CHECK(device->launches[3].backward.heads_kv == 2);
+}
+
 TEST_CASE_FIXTURE(Fixture, "backward launch: repeated launches encode nothing anew and ask nothing") {
   const Plan p = plan();
   p.launch(args());

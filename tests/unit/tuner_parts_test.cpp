@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "codegen/backward/params.h"
 #include "runtime/tune_hook.h"
 #include "tests/nvrtc.h"
 #include "tests/unit/fake_device.h"
@@ -264,6 +265,22 @@ TEST_CASE("bounds: NaN never passes") {
   CHECK(!violation(accumulate(rows), bounds));
   rows[4711].squares = 0.01;
   CHECK(violation(accumulate(rows), bounds));
+}
+
+TEST_CASE("gate shapes: query heads of a KV head are divided where a kernel may do that") {
+  const Arch arch;
+  const Problem p = parse_problem("op=backward,head_dim=64,heads=8,heads_kv=2,batch=1,seqlen_q=100");
+  for (const char* dkv : {"parts", "direct"}) {
+    const codegen::KernelSpec spec =
+        codegen::specialise(arch, p, codegen::parse_config(std::string("family=sm90_backward,dkv=") + dkv));
+    const codegen::Config config = gate_config(spec);
+    CHECK(config.backward.workers == kGateWorkers);
+    const bool divided = dkv == std::string("parts");
+    for (const GateSize size : {GateSize::device, GateSize::emulator})
+      for (const GateShape& shape : gate_shapes(spec, size))
+        CHECK(codegen::backward_grid(spec, config.backward, shape.problem, 132).parts ==
+              (divided && shape.problem.seqlen_q > 0 ? kGateGroup : 1));
+  }
 }
 
 TEST_CASE("gate shapes: every kernel of the space has some, all of which it serves") {

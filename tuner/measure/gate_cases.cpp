@@ -59,6 +59,8 @@ LeadingColumns leading_columns(const Problem& problem, const Scores& scores) {
 codegen::Config gate_config(const codegen::KernelSpec& spec) {
   codegen::Config config = spec.config;
   (config.family == codegen::Family::sm90_backward ? config.backward.workers : config.workers) = kGateWorkers;
+  if (config.family == codegen::Family::sm90_backward && config.backward.dkv == codegen::backward::DkvPath::parts)
+    config.backward.parts = kGateGroup;
   return config;
 }
 
@@ -67,12 +69,13 @@ std::string case_text(const Problem& problem, const Scores& scores) {
 }
 
 std::vector<GateShape> gate_shapes(const codegen::KernelSpec& spec, GateSize size) {
+  const int heads_kv = size == GateSize::device ? 2 : 1;
   Problem base{.op = codegen::op_of(spec.config.family),
                .dtype = spec.dtype,
                .head_dim = spec.head_dim,
                .head_dim_v = spec.head_dim_v,
-               .heads = size == GateSize::device ? 4 : 2,
-               .heads_kv = size == GateSize::device ? 2 : 1,
+               .heads = heads_kv * kGateGroup,
+               .heads_kv = heads_kv,
                .causal = spec.causal,
                .batch = 2,
                .deterministic = spec.deterministic};
