@@ -150,6 +150,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   out.line("fence_mbarrier_init();");
   out.close();
   out.line("__syncthreads();");
+  out.line("follow_closely();");
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", registers.producer);
   out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);");
@@ -186,7 +187,7 @@ EmittedKernel emit(const KernelSpec& spec) {
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())
     fail(ErrorCode::internal, "schedule {}: {}", schedule_for(spec.config).name, fault);
-  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",
+  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",      "ptx/grid.cuh",
                                  "ptx/wgmma.cuh",    "forward/tile.cuh",  "forward/epilogue.cuh"};
   if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
   out.raw(assemble_templates(parts));

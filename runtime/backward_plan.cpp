@@ -55,6 +55,7 @@ BackwardPlan::BackwardPlan(std::shared_ptr<PlanContext> context, const Problem& 
   stores_dq_ = source.spec.config.backward.finish == codegen::backward::Finish::ring;
   main_.function = function(shape().entry, shape().shared_bytes);
   main_.config.grid.x = static_cast<unsigned>(grid_.blocks);
+  main_.config.waits_itself = true;
   main_.config.block.x = static_cast<unsigned>(shape().threads);
   main_.config.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
   set_blocks(grid_.blocks);
@@ -73,6 +74,7 @@ std::vector<BackwardPlan::Kernel> BackwardPlan::kernels_of(const std::vector<cod
     Kernel& kernel = kernels.emplace_back();
     kernel.function = function(side.entry, side.shared_bytes);
     kernel.config.grid.x = static_cast<unsigned>(blocks);
+    kernel.config.waits_itself = true;
     kernel.config.block.x = static_cast<unsigned>(side.threads);
     kernel.config.shared_bytes = static_cast<unsigned>(side.shared_bytes);
   }

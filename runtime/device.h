@@ -82,6 +82,8 @@ struct LaunchConfig {
   Dim3 grid, block;
   unsigned shared_bytes = 0;  ///< dynamic
   Dim3 cluster;               ///< 1,1,1: no cluster
+  /// The kernel waits by itself for what is before it in the stream (griddepcontrol.wait), so it may start early.
+  bool waits_itself = false;
   Stream stream = nullptr;
 };
 

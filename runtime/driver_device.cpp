@@ -205,17 +205,23 @@ class DriverDevice : public Device {
   }
 
   void launch(Function function, const LaunchConfig& config, void** arguments) override {
-    CUlaunchAttribute cluster{};
+    std::array<CUlaunchAttribute, 2> attributes{};
     CUlaunchConfig c{};
     c.gridDimX = config.grid.x, c.gridDimY = config.grid.y, c.gridDimZ = config.grid.z;
     c.blockDimX = config.block.x, c.blockDimY = config.block.y, c.blockDimZ = config.block.z;
     c.sharedMemBytes = config.shared_bytes;
     c.hStream = config.stream;
+    c.attrs = attributes.data();
     if (config.cluster.x * config.cluster.y * config.cluster.z > 1) {
+      CUlaunchAttribute& cluster = attributes[c.numAttrs++];
       cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
       cluster.value.clusterDim = {config.cluster.x, config.cluster.y, config.cluster.z};
-      c.attrs = &cluster;
-      c.numAttrs = 1;
+    }
+    // Drivers before 12.3 cannot capture such launches.
+    if (config.waits_itself && driver_.version() >= 12030) {
+      CUlaunchAttribute& early = attributes[c.numAttrs++];
+      early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      early.value.programmaticStreamSerializationAllowed = 1;
     }
     const CUfunction kernel = static_cast<CUfunction>(function.handle);
     CUresult result = driver_.cuLaunchKernelEx(&c, kernel, arguments, nullptr);

@@ -124,10 +124,12 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.open("if (threadIdx.x == 0) {");
   emit_barriers(out, spec);
   out.line("fence_mbarrier_init();");
+  if (takes_turns(spec) && !t.persistent) out.line("follow_closely();");
   if (takes_turns(spec) && !t.persistent)
     out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
   out.close();
   out.line("__syncthreads();");
+  out.line("follow_closely();");
   if (!t.persistent)
     out.line("const KeyBlock block = {}({}, params);", block_at,
              takes_turns(spec) ? "ld_shared(shared + kItems)" : "blockIdx.x");
@@ -171,6 +173,7 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
 void open_side(Writer& out, const SideLaunch& side) {
   out.line("extern \"C\" __global__ void __launch_bounds__({})", side.threads);
   out.open(fmt::format("{}(const __grid_constant__ BackwardParams params) {{", side.entry));
+  out.line("follow_closely();");
 }
 
 void emit_prepare(Writer& out, const KernelSpec& spec, const SideLaunch& side) {
@@ -238,6 +241,7 @@ void open_main(Writer& out, const LaunchShape& shape, bool dq) {
 
 void emit_no_queries(Writer& out, const std::string& block_at) {
   out.open("if (params.tiles_m == 0) {  // no queries");
+  out.line("follow_closely();");
   out.line("const KeyBlock block = {}(blockIdx.x, params);", block_at);
   out.line("store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);");
   out.line("store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);");
@@ -252,9 +256,9 @@ EmittedKernel emit(const KernelSpec& spec) {
   kernel.shape = backward::launch_shape(spec);
   Writer out;
   emit_heading(out, spec);
-  std::vector<std::string> parts{"ptx/mbarrier.cuh",    "ptx/registers.cuh",     "ptx/shared.cuh",
-                                 "ptx/wgmma.cuh",       "ptx/bulk.cuh",          "backward/tile.cuh",
-                                 "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
+  std::vector<std::string> parts{
+      "ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",      "ptx/grid.cuh",          "ptx/wgmma.cuh",
+      "ptx/bulk.cuh",     "backward/tile.cuh", "backward/scores.cuh", "backward/epilogue.cuh", "backward/prepare.cuh"};
   const bool passes = spec.config.backward.dq == DqPath::pass, ring = spec.config.backward.finish == Finish::ring;
   if (counts_tiles(spec)) parts.push_back("ptx/turn.cuh");
   if (spec.config.backward.prepare == Prepare::inside) parts.push_back("backward/ahead.cuh");

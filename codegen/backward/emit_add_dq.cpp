@@ -63,11 +63,12 @@ class AddPrinter {
           "const int pair = block.batch * params.heads_kv + block.head, before = tiles_before_ring(pair, params);");
       out_.line("if (lane == 0 && first < block.steps) wait_for_slot(pair, params);");
     }
+    if (claims_) out_.line("uint32_t stored = 0;  // of this tile and the next ones");
     out_.line("#pragma unroll 1");
     out_.open(by_step_ ? "for (int step = first; step < block.steps; step += 2) {"
                        : "for (int step = 0; step < block.steps; step++) {");
     if (in_order_) await_turn();
-    if (claims_) look_at_turn();
+    if (claims_) look_at_turns();
     if (by_step_ || claims_) out_.line("__syncwarp();");
     add();
     give_back();
@@ -81,25 +82,29 @@ class AddPrinter {
     out_.line("");
   }
 
-  std::string turn() const { return by_part_ ? "params.turns + 2 * tile.index + part" : "params.turns + tile.index"; }
+  std::string turn(const char* tile = "tile.index") const {
+    return by_part_ ? fmt::format("params.turns + 2 * {} + part", tile) : fmt::format("params.turns + {}", tile);
+  }
 
-  // Usually the sums have been stored long ago, and this look, while the dQ is computed, is all that it takes.
-  void look_at_turn() {
+  // Usually the sums have been stored long ago, and one look, while the dQ is computed, tells so of many tiles.
+  void look_at_turns() {
     out_.line(
         "// Who comes first stores a tile's sums, and the others wait until it has: 0 before, 1 meanwhile, 2 and");
     out_.line("// more after that.");
-    out_.line("uint32_t turn = 2;");
-    out_.line("bool stores = false;");
-    out_.open("if (lane == 0) {");
-    out_.line("turn = ld_acquire({});", turn());
-    out_.line("if (turn >= 2) fence_proxy_async_all();");
+    out_.open("if ((stored & 1) == 0) {");
+    out_.line("uint32_t turn = 0;");
+    out_.line("if (lane <= (kDescending ? tile.m - block.first_m : params.tiles_m - 1 - tile.m))");
+    out_.line("  turn = ld_acquire({});", turn("(tile.index + (kDescending ? -lane : lane))"));
+    out_.line("stored = __ballot_sync(kFullWarp, turn >= 2);");
+    out_.line("if (lane == 0) fence_proxy_async_all();");
     out_.close();
+    out_.line("bool stores = false;");
   }
 
   // With the dQ in hand, so that whoever waits for the store waits for nothing else: no wait can end in a circle.
   void claim() {
-    out_.open("if (turn < 2) {  // in the first lane alone");
-    out_.line("turn = atom_acquire_or({}, 1);", turn());
+    out_.open("if (lane == 0 && (stored & 1) == 0) {");
+    out_.line("uint32_t turn = atom_acquire_or({}, 1);", turn());
     out_.line("stores = turn == 0;");
     out_.line("while (turn == 1) turn = ld_acquire({});", turn());
     out_.line("if (!stores) fence_proxy_async_all();");
@@ -113,6 +118,7 @@ class AddPrinter {
     out_.line("fence_proxy_async_all();");
     out_.line("red_release_add({}, 1);", turn());
     out_.close();
+    out_.line("stored >>= 1;");
   }
 
   int parts() const {

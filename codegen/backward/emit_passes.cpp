@@ -380,6 +380,7 @@ class PassPrinter {
     out_.line("fence_mbarrier_init();");
     out_.close();
     out_.line("__syncthreads();");
+    out_.line("follow_closely();");
     out_.open("if (of_keys) {");
     out_.line("const KeyBlock block = {}(blockIdx.x, params);", block_at);
     role("produce(&map_q, &map_k, &map_v, &map_do, params, shared, block);",

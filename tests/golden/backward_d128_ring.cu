@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 
-#line 1176 "kernel.cu"
+#line 1190 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns
@@ -116,6 +116,7 @@ ATTUNE_DEVICE void issue_dq_n64(float (&d)[32], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   prepare_tile<Bf16, 128, 128, kBlockM, kBlockN, kDqFloats, true, 1, true, true, false, false>(params);
 }
 
@@ -477,6 +478,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
   extern __shared__ uint8_t shared_memory[];
   const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   if (params.tiles_m == 0) {  // no queries
+    follow_closely();
     const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(blockIdx.x, params);
     store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);
     store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);
@@ -508,6 +510,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     fence_mbarrier_init();
   }
   __syncthreads();
+  follow_closely();
   if (warpgroup == 0) {
     setmaxnreg_dec<56>();
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);

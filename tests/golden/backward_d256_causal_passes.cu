@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 1005 "kernel.cu"
+#line 1019 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -119,6 +119,7 @@ ATTUNE_DEVICE void issue_gradient_n256(float (&d)[128], const uint32_t (&a)[kPac
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   prepare_tile<Bf16, 256, 256, kBlockM, kBlockN, kDqFloats, true, 0, false, false, false, false>(params);
 }
 
@@ -496,6 +497,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
   extern __shared__ uint8_t shared_memory[];
   const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   if (params.tiles_m == 0) {  // no queries
+    follow_closely();
     const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(blockIdx.x, params);
     store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);
     store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);
@@ -537,6 +539,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     fence_mbarrier_init();
   }
   __syncthreads();
+  follow_closely();
   if (of_keys) {
     const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(blockIdx.x, params);
     if (warpgroup == 0) {

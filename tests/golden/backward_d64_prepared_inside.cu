@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 
-#line 1101 "kernel.cu"
+#line 1115 "kernel.cu"
 constexpr int kBlockM = 128, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns
@@ -138,6 +138,7 @@ ATTUNE_DEVICE void issue_dq_n64(float (&d)[32], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   prepare_tile<Bf16, 64, 64, kBlockM, kBlockN, kDqFloats, true, 0, true, false, false, true>(params);
 }
 
@@ -437,6 +438,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_dk, const TensorMap* map_dv, con
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_finish(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   __shared__ __align__(16) uint16_t rows[kBlockM * pitch_of(64)];
   finish_tile<Bf16, 64, kBlockM>(params, rows, DqPart{0, 0, 64, false}, DqPart{64, 0, 64, false});
 }
@@ -449,6 +451,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
   extern __shared__ uint8_t shared_memory[];
   const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   if (params.tiles_m == 0) {  // no queries
+    follow_closely();
     const KeyBlock block = key_block_at<kBlockM, kBlockN, true>(blockIdx.x, params);
     store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);
     store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);
@@ -479,6 +482,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
     fence_mbarrier_init();
   }
   __syncthreads();
+  follow_closely();
   if (warpgroup == 0) {
     setmaxnreg_dec<40>();
     const int warp = __shfl_sync(kFullWarp, threadIdx.x >> 5, 0);

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 // reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=256,head_dim_v=256,causal=0,edge=length,tail=0,deterministic=1,family=sm90_backward,block_m=64,split=columns,k_stages=1,q_stages=1,do_stages=1,ds_stages=1,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 951 "kernel.cu"
+#line 965 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 1, kDoStages = 1, kDsStages = 1;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns
@@ -108,6 +108,7 @@ ATTUNE_DEVICE void issue_dq_n128(float (&d)[64], uint64_t ds, uint64_t keys) {
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_prepare(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   prepare_tile<Fp16, 256, 256, kBlockM, kBlockN, kDqFloats, false, 1, true, false, false, false>(params);
 }
 
@@ -390,6 +391,7 @@ ATTUNE_DEVICE void consume_1(const TensorMap* map_dk, const TensorMap* map_dv, c
 
 extern "C" __global__ void __launch_bounds__(256)
 attune_backward_finish(const __grid_constant__ BackwardParams params) {
+  follow_closely();
   __shared__ __align__(16) uint16_t rows[kBlockM * pitch_of(256)];
   finish_tile<Fp16, 256, kBlockM>(params, rows, DqPart{0, 0, 128, false}, DqPart{0, 128, 128, false});
 }
@@ -402,6 +404,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
   extern __shared__ uint8_t shared_memory[];
   const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   if (params.tiles_m == 0) {  // no queries
+    follow_closely();
     const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(blockIdx.x, params);
     store_zeros<kQkChunks, kBlockN>(&map_dk, shared, block.n * kBlockN, block.head, block.batch);
     store_zeros<kVChunks, kBlockN>(&map_dv, shared, block.n * kBlockN, block.head, block.batch);
@@ -420,9 +423,11 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
       mbarrier_init(shared + kDoEmpty + 8 * i, 8);  // one arrival a warp
     }
     fence_mbarrier_init();
+    follow_closely();
     st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start
   }
   __syncthreads();
+  follow_closely();
   const KeyBlock block = key_block_at<kBlockM, kBlockN, false>(ld_shared(shared + kItems), params);
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();

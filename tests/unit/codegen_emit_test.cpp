@@ -77,6 +77,20 @@ TEST_CASE("emitted source equals the reviewed golden files") {
   }
 }
 
+TEST_CASE("every kernel that may start early waits for the one before it") {
+  for (const Golden& golden : kGoldens) {
+    const KernelSpec spec = specialise(kArch, parse_problem(golden.problem), parse_config(golden.config));
+    if (is_reference(spec.config.family)) continue;
+    const std::string source = emit(spec).source;
+    CAPTURE(std::string(golden.file));
+    for (std::size_t at = source.find("__global__"); at != std::string::npos;) {
+      const std::size_t next = source.find("__global__", at + 1);
+      CHECK(source.substr(at, next - at).find("follow_closely();") != std::string::npos);
+      at = next;
+    }
+  }
+}
+
 TEST_CASE("the same spec gives the same bytes, and another spec gives others") {
   const Problem p = parse_problem("head_dim=128,heads=16,causal=1");
   std::string previous;
