@@ -115,7 +115,6 @@ class AddPrinter {
   void show_stored() {
     out_.open("if (stores) {");
     out_.line("bulk_wait_group();");
-    out_.line("fence_proxy_async_all();");
     out_.line("red_release_add({}, 1);", turn());
     out_.close();
     out_.line("stored >>= 1;");
@@ -183,7 +182,6 @@ class AddPrinter {
     // What the async proxy has completed is there for the other one as well; a fence more would be late for the next
     // step.
     out_.line("bulk_wait_group();");
-    if (!ring_) out_.line("fence_proxy_async_all();");
     out_.line("red_release_add(params.turns + tile.index, 1);");
     out_.close();
   }

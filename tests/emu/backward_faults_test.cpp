@@ -84,7 +84,7 @@ constexpr Fault kFaults[] = {
     {"two blocks of keys store the sums of a tile", kStored, "      stores = turn == 0;\n",
      "      stores = turn < 2;\n", ""},
     {"stored sums are said to be there before they are complete", kStored,
-     "      bulk_wait_group();\n      fence_proxy_async_all();\n", "      fence_proxy_async_all();\n", "race"},
+     "      bulk_wait_group();\n      red_release_add(params.turns", "      red_release_add(params.turns", "race"},
     {"a block of keys adds to dQ before its turn", kOrdered, "!= block.n) {", "== ~0u) {", "race"},
     {"the next query head begins at another one's last tile", kDescending,
      "tile.index += 2 * params.tiles_m - block.first_m", "tile.index += params.tiles_m - block.first_m", ""},

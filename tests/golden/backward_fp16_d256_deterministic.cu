@@ -203,7 +203,6 @@ ATTUNE_DEVICE void add_dq_tiles(const BackwardParams& params, uint32_t shared, c
     if (more) barrier_arrive(5, 160);
     if (lane == 0) {
       bulk_wait_group();
-      fence_proxy_async_all();
       red_release_add(params.turns + tile.index, 1);
     }
     advance<kDescending>(tile, block, params);
