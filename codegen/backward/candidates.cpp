@@ -62,7 +62,7 @@ bool worth_trying(const Arch& arch, const Problem& p, const Tunables& t) {
   // Where a KV head's blocks of keys keep the device busy as they are, parts are bytes for nothing.
   if (t.dkv == DkvPath::parts) {
     const std::int64_t blocks = (p.seqlen_k + t.block_n() - 1) / t.block_n() * p.heads_kv * p.batch;
-    if (p.heads == p.heads_kv || blocks >= 2 * arch.sms) return false;
+    if (p.heads == p.heads_kv || blocks > arch.sms) return false;
   }
   const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
   if (!t.persistent && (t.k_stages > 1 || t.dkv == DkvPath::direct)) return false;

@@ -72,17 +72,33 @@ TEST_CASE("default table: a close problem gets a row's config, fitted to it") {
   CHECK(kernel_part(default_config(kArch, p)) == kernel_part(configs.front()));
 }
 
-TEST_CASE("default table: gradients in one order are left to the model, others fitted") {
+TEST_CASE("default table: gradients of a close problem get a row's config, those in one order a row of their own") {
   Problem p = parse_problem("op=backward,head_dim=128,heads=16,batch=3,seqlen_q=5000,seqlen_k=5000");
-  const std::vector<Config> configs = tabled_configs(kArch, p);
-  REQUIRE(!configs.empty());
-  CHECK(default_config(kArch, p) == configs.front());
-  for (const Config& c : configs) {
-    CHECK(c.backward.section == 0);
-    CHECK(c.backward.workers == 0);
+  for (const bool deterministic : {false, true}) {
+    p.deterministic = deterministic;
+    const std::vector<Config> configs = tabled_configs(kArch, p);
+    REQUIRE(!configs.empty());
+    CHECK(default_config(kArch, p) == configs.front());
+    for (const Config& c : configs) {
+      CHECK(c.backward.section == 0);
+      CHECK(c.backward.workers == 0);
+      CHECK(std::ranges::any_of(default_table(), [&](const TabledWinner& row) {
+        return row.problem.deterministic == deterministic && kernel_part(row.config) == kernel_part(c);
+      }));
+    }
   }
-  p.deterministic = true;
-  CHECK(tabled_configs(kArch, p).empty());
+}
+
+TEST_CASE("default table: shares of query heads are for those who have several") {
+  Problem p = parse_problem("op=backward,head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1");
+  const auto shares = [&] {
+    return std::ranges::any_of(tabled_configs(kArch, p), [](const Config& c) {
+      return c.backward.dkv == backward::DkvPath::parts;
+    });
+  };
+  CHECK(shares());
+  p.heads_kv = p.heads;
+  CHECK(!shares());
 }
 
 TEST_CASE("default table: a causal problem on a smaller chip keeps the tile, not the workers or the section") {
