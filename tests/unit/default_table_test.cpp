@@ -92,9 +92,8 @@ TEST_CASE("default table: gradients of a close problem get a row's config, those
 TEST_CASE("default table: shares of query heads are for those who have several") {
   Problem p = parse_problem("op=backward,head_dim=128,heads=32,heads_kv=8,batch=1,seqlen_q=1024,causal=1");
   const auto shares = [&] {
-    return std::ranges::any_of(tabled_configs(kArch, p), [](const Config& c) {
-      return c.backward.dkv == backward::DkvPath::parts;
-    });
+    return std::ranges::any_of(tabled_configs(kArch, p),
+                               [](const Config& c) { return c.backward.dkv == backward::DkvPath::parts; });
   };
   CHECK(shares());
   p.heads_kv = p.heads;
