@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "codegen/backward/space.h"
 #include "codegen/default_table_text.h"
 #include "codegen/schedule.h"
 #include "codegen/space.h"
@@ -117,8 +118,9 @@ std::vector<Config> tabled_configs(const Arch& arch, const Problem& p) {
     const Config config = fitted(arch, *row, p);
     const KernelSpec spec = specialise(arch, p, config);
     if (kernels.contains(kernel_part(config)) || violates(arch, spec)) continue;
-    // One query head for each KV head has no shares to divide.
-    if (p.op == Op::backward && p.heads == p.heads_kv && config.backward.dkv == backward::DkvPath::parts) continue;
+    if (p.op == Op::backward && config.backward.dkv == backward::DkvPath::parts &&
+        !backward::wants_parts(arch, p, config.backward))
+      continue;
     if (p.op == Op::forward && !simulate(spec).empty()) continue;
     kernels.insert(kernel_part(config));
     chosen.push_back(config);

@@ -22,8 +22,8 @@ inline constexpr std::uint64_t kMaxManifestBytes = 16ull << 20;
 inline constexpr std::uint64_t kMaxCubinBytes = 256ull << 20;
 inline constexpr int kMaxManifestDepth = 16;
 inline constexpr int kMaxManifestValues = 1 << 20;
-/// Raised when a manifest's members or a kernel's parameters change.
-inline constexpr int kPackSchema = 4;
+/// Raised when a manifest's members, a kernel's parameters or what a launch relies on in a kernel change.
+inline constexpr int kPackSchema = 5;
 
 /// A kernel that is launched before or after an entry's main one, as codegen::SideLaunch has it.
 struct PackSideLaunch {

@@ -59,11 +59,7 @@ constexpr Stages kStages[] = {{2, 2}, {2, 1}, {1, 1}};
 
 // Soft rules; the hard ones are in rules.cpp.
 bool worth_trying(const Arch& arch, const Problem& p, const Tunables& t) {
-  // Where a KV head's blocks of keys keep the device busy as they are, parts are bytes for nothing.
-  if (t.dkv == DkvPath::parts) {
-    const std::int64_t blocks = (p.seqlen_k + t.block_n() - 1) / t.block_n() * p.heads_kv * p.batch;
-    if (p.heads == p.heads_kv || blocks > arch.sms) return false;
-  }
+  if (t.dkv == DkvPath::parts && !wants_parts(arch, p, t)) return false;
   const bool wide = std::max(p.head_dim, p.head_dim_v) > 64;
   if (!t.persistent && (t.k_stages > 1 || t.dkv == DkvPath::direct)) return false;
   // Which buffer it is costs registers. Where the boundaries overlap, others are free.
@@ -76,6 +72,12 @@ bool worth_trying(const Arch& arch, const Problem& p, const Tunables& t) {
 }
 
 }  // namespace
+
+// Else parts are bytes for nothing.
+bool wants_parts(const Arch& arch, const Problem& p, const Tunables& t) {
+  const std::int64_t blocks = (p.seqlen_k + t.block_n() - 1) / t.block_n() * p.heads_kv * p.batch;
+  return p.heads > p.heads_kv && blocks <= arch.sms;
+}
 
 std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   std::vector<Config> all;

@@ -124,9 +124,10 @@ void emit_main(Writer& out, const KernelSpec& spec, const LaunchShape& shape) {
   out.open("if (threadIdx.x == 0) {");
   emit_barriers(out, spec);
   out.line("fence_mbarrier_init();");
-  if (takes_turns(spec) && !t.persistent) out.line("follow_closely();");
-  if (takes_turns(spec) && !t.persistent)
+  if (takes_turns(spec) && !t.persistent) {
+    out.line("follow_closely();  // the ticket is zeroed by the kernel before");
     out.line("st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start");
+  }
   out.close();
   out.line("__syncthreads();");
   out.line("follow_closely();");

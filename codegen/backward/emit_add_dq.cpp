@@ -96,12 +96,14 @@ class AddPrinter {
     out_.line("if (lane <= (kDescending ? tile.m - block.first_m : params.tiles_m - 1 - tile.m))");
     out_.line("  turn = ld_acquire({});", turn("(tile.index + (kDescending ? -lane : lane))"));
     out_.line("stored = __ballot_sync(kFullWarp, turn >= 2);");
+    out_.line("__syncwarp();  // a vote orders no memory");
     out_.line("if (lane == 0) fence_proxy_async_all();");
     out_.close();
     out_.line("bool stores = false;");
   }
 
-  // With the dQ in hand, so that whoever waits for the store waits for nothing else: no wait can end in a circle.
+  // With the dQ in hand, or its first part where one warp serves both: whoever waits for the store waits for a thread
+  // block that waits for no other one meanwhile, so no wait ends in a circle.
   void claim() {
     out_.open("if (lane == 0 && (stored & 1) == 0) {");
     out_.line("uint32_t turn = atom_acquire_or({}, 1);", turn());
@@ -151,7 +153,10 @@ class AddPrinter {
       if (part.width == 0) continue;
       out_.line("barrier_sync({}{}, 160);  // warpgroup {} has staged its part", 2 + w, by_step_ ? " + 8 * adder" : "",
                 w);
-      if (claims_ && first) claim();
+      if (claims_ && first) {
+        claim();
+        out_.line("__syncwarp();");
+      }
       first = false;
       move(w == 0 ? "" : fmt::format(" + {}", layout_.dq_start(w)),
            w == 0 ? "" : fmt::format(" + {}", 4 * layout_.dq_start(w)), std::to_string(4 * part.floats()));

@@ -82,10 +82,10 @@ struct BackwardWorkspace {
   std::size_t deltas_at = 0;   ///< float, likewise: rowsum(dO * O) - dLSE
   std::size_t dq_sums_at = 0;  ///< float [slots, group, tiles_m, floats of a tile]: unscaled, as fragments
   /// unsigned [batch, heads, tiles_m]: key blocks added (deterministic, ring); or whether the sums have been stored
-  /// (Sums::stored), of each warpgroup's part where those have adders of their own.
+  /// (Sums::stored), two in a row where each warpgroup's part has an adder of its own.
   std::size_t turns_at = 0;
-  std::size_t ticket_at = 0;  ///< unsigned [3]: key blocks (where they wait for each other, or persistent), query tiles
-                              ///< to finish (ring) and to prepare (Prepare::inside) handed out
+  std::size_t ticket_at = 0;    ///< unsigned [3]: key blocks (where they take turns, or persistent), query tiles
+                                ///< to finish (ring) and to prepare (Prepare::inside) handed out
   std::size_t finished_at = 0;  ///< unsigned [batch, heads_kv]: query tiles whose dQ is finished (ring alone)
   /// Prepare::inside alone: unsigned [batch, heads, tiles_m], prepared query tiles; then [pairs], how many of a pair.
   std::size_t ready_at = 0;

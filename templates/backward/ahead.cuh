@@ -4,8 +4,7 @@
 //
 // Nobody waits for ever: tiles are handed out in the order in which blocks of keys visit them, some warp takes more
 // until those of all blocks of keys that have started are taken, and who prepares a tile waits for nobody. (A thread
-// block asks for those of its own index's section, or of what the ticket says. Where blocks are numbered as they start,
-// as many have started as the highest number says, and one of them has an index as high. With a ring a warp leaves once
+// block asks for those of its own index's section, or of what the ticket says. With a ring a warp leaves once
 // all tiles to be finished are taken; those who have one go on preparing until it is complete.)
 
 constexpr int kNoneYet = -1, kNoneLeft = -2;

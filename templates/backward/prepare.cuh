@@ -86,9 +86,9 @@ ATTUNE_DEVICE void zero_sums(float* sums) {
     reinterpret_cast<float4*>(sums)[i] = make_float4(0.f, 0.f, 0.f, 0.f);
 }
 
-// kStored: the first block of keys that sees a tile stores its sums. kInside: there are params.prepared thread blocks,
-// and the main kernel prepares the rows of what follows behind as many tiles. All sums are zeroed here, with the whole
-// chip's bandwidth: a warp or two of the main kernel would be slower at that than everything else.
+// kStored: a block of keys stores the sums of each tile, others add to them. kInside: there are params.prepared thread
+// blocks, and the main kernel prepares the rows of what follows behind as many tiles. All sums are zeroed here, with
+// the whole chip's bandwidth: a warp or two of the main kernel would be slower at that than everything else.
 template <typename Element, int kHeadDim, int kHeadDimV, int kBlockM, int kBlockN, int kDqFloats, bool kCausal,
           int kCounters, bool kTicket, bool kRing, bool kStored, bool kInside>
 ATTUNE_DEVICE void prepare_tile(const BackwardParams& params) {

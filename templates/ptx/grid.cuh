@@ -4,7 +4,7 @@
 // the stream still ran. Waits until all that it has written is there, so this comes before any access to global memory;
 // then the next kernel's thread blocks may start, as soon as all of this one's have come here. Launched without the
 // attribute, a kernel finds nothing to wait for. In this order: with the wait alone, or with work between the two,
-// ptxas serialised the products of four kernels (C7511, NVRTC 13.0.88).
+// ptxas serialises the products of some forward kernels (C7511).
 ATTUNE_DEVICE void follow_closely() {
   asm volatile(
       "griddepcontrol.wait;\n\t"

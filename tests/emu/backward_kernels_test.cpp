@@ -164,6 +164,16 @@ TEST_CASE("backward: sums that whoever comes first stores, in every order of thr
         {"head_dim=128,heads=2,heads_kv=1,batch=1,seqlen_q=150,seqlen_k=400", "sums=stored,late_fences=1"},
         {"head_dim=64,heads=2,batch=2,seqlen_q=330,seqlen_k=150,causal=1",
          "block_m=128,sums=stored,visits=descending,persistent=1,registers=224,workers=3"},
+        // More tiles than one look tells of; parts that differ.
+        {"head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=600,seqlen_k=300", "block_m=16,sums=stored"},
+        {"head_dim=64,heads=1,batch=1,seqlen_q=600,seqlen_k=300,causal=1", "block_m=16,sums=stored,visits=descending"},
+        {"head_dim=136,heads=1,batch=1,seqlen_q=150,seqlen_k=200", "split=columns,sums=stored"},
+        // Nothing of the last step for one warpgroup.
+        {"head_dim=64,heads=2,heads_kv=1,batch=1,seqlen_q=200,seqlen_k=300,causal=1",
+         "lag=1,ping_pong=1,skip=1,visits=descending,sums=stored"},
+        {"head_dim=64,heads=2,batch=1,seqlen_q=300,seqlen_k=300,causal=1",
+         "lag=1,ping_pong=1,skip=1,visits=descending,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,"
+         "registers=224"},
         {"head_dim=64,heads=2,batch=1,seqlen_q=300,seqlen_k=300,causal=1",
          "lag=1,ping_pong=1,sums=stored,dkv=direct,k_stages=2,boundary=overlapped,persistent=1,registers=224"}})
     for (const std::uint64_t seed : {0, 1, 2, 3}) check(sample_of(problem, config), seed);

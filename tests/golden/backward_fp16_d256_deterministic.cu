@@ -422,7 +422,7 @@ attune_backward(const __grid_constant__ TensorMap map_q, const __grid_constant__
       mbarrier_init(shared + kDoEmpty + 8 * i, 8);  // one arrival a warp
     }
     fence_mbarrier_init();
-    follow_closely();
+    follow_closely();  // the ticket is zeroed by the kernel before
     st_shared(shared + kItems, atomicAdd(params.ticket, 1u));  // blocks are numbered as they start
   }
   __syncthreads();

@@ -82,6 +82,7 @@ TEST_CASE("default table: gradients of a close problem get a row's config, those
     for (const Config& c : configs) {
       CHECK(c.backward.section == 0);
       CHECK(c.backward.workers == 0);
+      CHECK(c.backward.parts == 0);
       CHECK(std::ranges::any_of(default_table(), [&](const TabledWinner& row) {
         return row.problem.deterministic == deterministic && kernel_part(row.config) == kernel_part(c);
       }));
@@ -96,6 +97,9 @@ TEST_CASE("default table: shares of query heads are for those who have several")
                                [](const Config& c) { return c.backward.dkv == backward::DkvPath::parts; });
   };
   CHECK(shares());
+  p.batch = 4;  // 256 blocks of keys
+  CHECK(!shares());
+  p.batch = 1;
   p.heads_kv = p.heads;
   CHECK(!shares());
 }

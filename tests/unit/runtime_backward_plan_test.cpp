@@ -87,6 +87,7 @@ TEST_CASE_FIXTURE(Fixture, "backward launch: what reaches the kernels, in order"
     const bool main = l.entry == "attune_backward";
     CHECK(l.config.grid.x == static_cast<unsigned>(main ? 8 * 2 * 2 : tiles_m * 8 * 2));
     CHECK(l.config.block.x == (main ? 384 : 256));
+    CHECK(l.config.waits_itself);
     CHECK(l.backward.o == a.o);
     CHECK(l.backward.d_o == a.d_o);
     CHECK(l.backward.d_q == a.d_q);
