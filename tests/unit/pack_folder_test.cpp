@@ -35,7 +35,7 @@ TEST_CASE("a manifest survives its text, and its text is always the same") {
   CHECK(to_json(parse_manifest(text)) == text);
   CHECK(to_json(Manifest{}) ==
         "{\n  \"created\": \"\",\n  \"entries\": [],\n  \"producer\": \"\",\n  \"quarantine\": [],\n  \"schema\": "
-        "4\n}\n");
+        "5\n}\n");
 }
 
 TEST_CASE("a pack comes back as it was written") {
