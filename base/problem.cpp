@@ -37,6 +37,10 @@ void validate(const Problem& p) {
   if (p.deterministic && p.op == Op::forward)
     fail(ErrorCode::invalid_argument,
          "deterministic: 1 with op = forward, which always is (allowed: 0; or op = backward)");
+  if (p.scores != ScoreKind::any && p.op == Op::backward)
+    fail(ErrorCode::invalid_argument,
+         "scores: {} with op = backward, whose kernels do not depend on them (allowed: any; or op = forward)",
+         to_string(p.scores));
   if (p.batch * p.heads > (1ll << 30))
     fail(ErrorCode::invalid_argument, "batch: {} x heads = {} is above 2^30 (query head, sequence) pairs", p.batch,
          p.heads);
@@ -45,6 +49,7 @@ void validate(const Problem& p) {
 const char* to_string(DType dtype) noexcept { return dtype == DType::bf16 ? "bf16" : "fp16"; }
 const char* to_string(Op op) noexcept { return op == Op::forward ? "forward" : "backward"; }
 const char* to_string(Layout layout) noexcept { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+const char* to_string(ScoreKind scores) noexcept { return scores == ScoreKind::any ? "any" : "peaked"; }
 
 Op parse_op(std::string_view text) {
   if (text == "forward") return Op::forward;
@@ -68,6 +73,12 @@ Layout parse_layout(std::string_view text) {
   fail(ErrorCode::invalid_argument, "layout: '{}' is unknown (allowed: bshd, bhsd)", text);
 }
 
+ScoreKind parse_score_kind(std::string_view text) {
+  if (text == "any") return ScoreKind::any;
+  if (text == "peaked") return ScoreKind::peaked;
+  fail(ErrorCode::invalid_argument, "scores: '{}' is unknown (allowed: any, peaked)", text);
+}
+
 std::string to_string(const Problem& p) {
   Fields fields{{"op", to_string(p.op)},
                 {"dtype", to_string(p.dtype)},
@@ -81,6 +92,7 @@ std::string to_string(const Problem& p) {
                 {"seqlen_k", std::to_string(p.seqlen_k)},
                 {"layout", to_string(p.layout)}};
   if (p.op == Op::backward) fields.emplace_back("deterministic", p.deterministic ? "1" : "0");
+  if (p.scores != ScoreKind::any) fields.emplace_back("scores", to_string(p.scores));
   return join_fields(fields);
 }
 
@@ -115,10 +127,12 @@ Problem parse_problem(std::string_view text) {
       p.layout = parse_layout(value);
     } else if (key == "deterministic") {
       p.deterministic = parse_bool(key, value);
+    } else if (key == "scores") {
+      p.scores = parse_score_kind(value);
     } else {
       fail(ErrorCode::invalid_argument,
            "problem: key '{}' is unknown (allowed: op, dtype, head_dim, head_dim_v, heads, heads_kv, causal, batch, "
-           "seqlen_q, seqlen_k, layout, deterministic)",
+           "seqlen_q, seqlen_k, layout, deterministic, scores)",
            key);
     }
   }

@@ -1,10 +1,12 @@
 #include "cli/bench_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "base/error.h"
 #include "runtime/element.h"
+#include "tuner/measure/gate_cases.h"
 #include "tuner/measure/workbench.h"
 
 namespace attune::cli {
@@ -103,6 +105,9 @@ ForwardArgs BenchTensors::forward_args(const Set& set) const {
   args.v = set.data(Operand::v);
   args.o = set.data(Operand::o);
   args.lse = static_cast<float*>(set.lse.data());
+  // Q and K are normal numbers: the scale is the scores' deviation, but for the head dim.
+  if (problem_.scores == ScoreKind::peaked)
+    args.scale = static_cast<float>(tuner::kPeakedDeviation / std::sqrt(static_cast<double>(problem_.head_dim)));
   args.stream = stream_;
   return args;
 }

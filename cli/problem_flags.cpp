@@ -59,6 +59,7 @@ void ProblemFlags::add(CLI::App& command) {
   command.add_flag("--deterministic", deterministic_, "backward: dQ has the same bits in every run (slower)")
       ->group(kProblemGroup);
   option("--layout", layout_, "order of the dimensions in memory: bshd (default) or bhsd", "ORDER");
+  option("--scores", scores_, "forward: what the kernel is chosen for, any (default) or peaked", "KIND");
   option("--problem", problem_, "canonical text, as `attune cache ls` prints it; other flags override its fields",
          "TEXT");
 }
@@ -79,6 +80,7 @@ Problem ProblemFlags::over(Problem base) const {
   if (causal_ && not_causal_) fail(ErrorCode::invalid_argument, "causal: --causal and --no-causal exclude each other");
   if (causal_ || not_causal_) p.causal = causal_;
   if (layout_) p.layout = parse_layout(*layout_);
+  if (scores_) p.scores = parse_score_kind(*scores_);
   return p;
 }
 
@@ -110,6 +112,7 @@ std::vector<std::string> ProblemFlags::given() const {
   note(not_causal_, "--no-causal");
   note(deterministic_, "--deterministic");
   note(layout_.has_value(), "--layout");
+  note(scores_.has_value(), "--scores");
   note(!problem_.empty(), "--problem");
   return names;
 }

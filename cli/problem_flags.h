@@ -39,7 +39,7 @@ struct ProblemFlags {
  private:
   std::string arch_ = "sm_90a", problem_;
   std::optional<std::string> op_, dtype_, head_dim_, head_dim_v_, heads_, heads_kv_, batch_, seqlen_, seqlen_q_,
-      seqlen_k_, layout_;
+      seqlen_k_, layout_, scores_;
   bool causal_ = false, not_causal_ = false, deterministic_ = false;
 };
 

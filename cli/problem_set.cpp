@@ -30,12 +30,12 @@ void ProblemSetFlags::add(CLI::App& command) {
 
 std::vector<Problem> ProblemSetFlags::of_model(Output& output) const {
   for (const std::string& name : one_.given()) {
-    constexpr std::array<std::string_view, 6> kAllowed{"--op",        "--dtype",         "--causal",
-                                                       "--no-causal", "--deterministic", "--layout"};
+    constexpr std::array<std::string_view, 7> kAllowed{
+        "--op", "--dtype", "--causal", "--no-causal", "--deterministic", "--layout", "--scores"};
     if (std::ranges::find(kAllowed, name) == kAllowed.end())
       fail(ErrorCode::invalid_argument,
            "model: says what {} would say (allowed beside it: --op, --dtype, --causal, --no-causal, --deterministic, "
-           "--layout, --seqlens, --tokens)",
+           "--layout, --scores, --seqlens, --tokens)",
            name);
   }
   const tuner::ModelConfig model = tuner::load_model_config(model_);
@@ -56,6 +56,7 @@ std::vector<Problem> ProblemSetFlags::of_model(Output& output) const {
     problem.op = wanted.op;
     problem.deterministic = wanted.deterministic;
     problem.layout = wanted.layout;
+    problem.scores = wanted.scores;
     validate(problem);
   }
   return problems;

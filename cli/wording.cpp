@@ -52,6 +52,7 @@ std::string problem_text(const Problem& p) {
   std::string text = fmt::format("{} {} h{}", to_string(p.dtype), short_problem_text(p), p.heads);
   if (p.heads_kv != p.heads) text += fmt::format("/{}", p.heads_kv);
   if (p.deterministic) text += " deterministic";
+  if (p.scores != ScoreKind::any) text += fmt::format(" {} scores", to_string(p.scores));
   if (p.layout != Layout::bshd) text += fmt::format(" {}", to_string(p.layout));
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "codegen/backward/space.h"
 #include "codegen/default_table.h"
@@ -59,6 +60,15 @@ constexpr SoftmaxChoice kSoftmaxChoices[] = {
     {Softmax::first_max, Order::pv_qk, true},
     {Softmax::exact, Order::qk_pv, true},
 };
+// Both orders: on scores where speculation is no rival, each wins somewhere.
+constexpr SoftmaxChoice kExactChoices[] = {
+    {Softmax::exact, Order::pv_qk, true},
+    {Softmax::exact, Order::qk_pv, true},
+};
+
+std::span<const SoftmaxChoice> softmax_choices(const Problem& p) {
+  return p.scores == ScoreKind::peaked ? std::span<const SoftmaxChoice>(kExactChoices) : kSoftmaxChoices;
+}
 
 std::vector<Diagonal> diagonals(const Problem& p) {
   if (!p.causal) return {Diagonal::masked};
@@ -136,7 +146,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   };
   for (int consumers : consumer_counts(arch, p, head_dim))
     for (int block_n : block_ns(head_dim))
-      for (const SoftmaxChoice& softmax : kSoftmaxChoices)
+      for (const SoftmaxChoice& softmax : softmax_choices(p))
         for (const Buffering& buffering : kBufferings)
           for (bool ping_pong : {true, false})
             for (Diagonal diagonal : diagonals(p))

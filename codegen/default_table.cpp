@@ -63,7 +63,7 @@ double tiles_an_sm(const Arch& arch, const Problem& p) {
 // How far a tuned problem is from this one, or above kFurthest.
 double distance(const Arch& arch, const Problem& tuned, const Problem& p) {
   if (tuned.op != p.op || tuned.head_dim != p.head_dim || tuned.head_dim_v != p.head_dim_v ||
-      tuned.causal != p.causal || tuned.deterministic != p.deterministic)
+      tuned.causal != p.causal || tuned.deterministic != p.deterministic || tuned.scores != p.scores)
     return 2 * kFurthest;
   const double few = std::abs(std::log2(tiles_an_sm(arch, tuned) / tiles_an_sm(arch, p)));
   return doublings(static_cast<double>(tuned.seqlen_k), static_cast<double>(p.seqlen_k)) + few +

@@ -127,6 +127,8 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   const RegisterSplit registers = register_split(c);
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
   const bool q_by_warp = c.moves_q();
+  // The start is reported where ptxas then finds registers for the built-in table's kernels: these two places.
+  const bool speculates = c.softmax != Softmax::exact;
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
   out.open(
       fmt::format("{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
@@ -147,13 +149,21 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   out.line("mbarrier_init(shared + kQFull + 8 * i, 1);");
   out.line("mbarrier_init(shared + kQEmpty + 8 * i, {}kConsumers);", q_by_warp ? "4 * " : "");
   out.close();
+  if (speculates) out.line("tally = 0;");
   out.line("fence_mbarrier_init();");
+  if (speculates) out.line("if (blockIdx.x == 0) report_start(params);");
   out.close();
   out.line("__syncthreads();");
-  out.line("follow_closely();");
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", registers.producer);
-  out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);");
+  if (speculates) {
+    out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);");
+  } else {
+    out.open("if (threadIdx.x == 0) {");
+    out.line("if (blockIdx.x == 0) report_start(params);");
+    out.line("produce(&map_q, &map_k, &map_v, params, shared);");
+    out.close();
+  }
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", registers.consumer);
   if (two_consumers) {
@@ -165,6 +175,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   } else {
     out.line("consume(&map_o, params, shared, warpgroup - 1);");
   }
+  if (speculates) out.line("report_failures<4 * kConsumers>(params);");
   out.close();
   out.close();
 }
@@ -187,9 +198,11 @@ EmittedKernel emit(const KernelSpec& spec) {
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())
     fail(ErrorCode::internal, "schedule {}: {}", schedule_for(spec.config).name, fault);
-  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",      "ptx/grid.cuh",
-                                 "ptx/wgmma.cuh",    "forward/tile.cuh",  "forward/epilogue.cuh"};
-  if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
+  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",                                  "ptx/wgmma.cuh", "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
+  if (spec.config.softmax != Softmax::exact) {
+    parts.push_back(spec.config.tally == Tally::free ? "forward/count_free.cuh" : "forward/count_fixed.cuh");
+    parts.push_back("forward/speculative.cuh");
+  }
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   const Schedule schedule = schedule_for(spec.config);

@@ -92,7 +92,10 @@ std::vector<std::string> compile_options(const KernelSpec& spec);
 struct ForwardParams {
   float* lse = nullptr;         ///< [batch, heads, seqlen_q], may be null: not written
   unsigned* counter = nullptr;  ///< two words: next tile, blocks done
-  void* o = nullptr;            ///< with its strides in elements: OBuffer::direct stores O without a tensor map
+  /// Two words in memory that the host sees, null: nothing is told. To the first one a speculative kernel adds the
+  /// blocks of keys that a warp's reference did not serve for; in the second one stands, once it has begun, `launch`.
+  unsigned* report = nullptr;
+  void* o = nullptr;  ///< with its strides in elements: OBuffer::direct stores O without a tensor map
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int32_t seqlen_q = 0;
   std::int32_t seqlen_k = 0;
@@ -104,6 +107,7 @@ struct ForwardParams {
   std::int32_t section = 1;      ///< heads per L2 section (Grid::dynamic)
   float scale = 0;               ///< softmax scale
   float scale_log2 = 0;          ///< scale * log2(e)
+  std::uint32_t launch = 0;      ///< its number
 };
 
 /// Run-time arguments of a Family::reference kernel (its only parameter). Strides in elements.

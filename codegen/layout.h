@@ -12,6 +12,8 @@ struct SharedLayout {
   int q_at = 0, o_at = 0, k_at = 0, v_at = 0, barriers_at = 0, slots_at = 0;
   int bytes = 0;  ///< dynamic shared memory to ask for
 };
+/// Static shared memory of a speculative kernel, with what alignment may take: its count of failures.
+constexpr int kStaticShared = 16;
 SharedLayout layout_of(const KernelSpec& spec);
 
 /// Registers a thread after setmaxnreg.

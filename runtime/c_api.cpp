@@ -194,7 +194,7 @@ attune::Problem convert(const attune_problem& c) {
   p.causal = flag(c.causal, "causal");
   p.op = checked(c.op, attune::Op::backward, "op");
   p.deterministic = flag(c.deterministic, "deterministic");
-  if (c.reserved != 0) fail(ErrorCode::invalid_argument, "problem.reserved: {} (allowed: 0)", c.reserved);
+  p.scores = checked(c.scores, attune::ScoreKind::peaked, "scores");
   p.batch = c.batch;
   p.seqlen_q = c.seqlen_q;
   p.seqlen_k = c.seqlen_k;
@@ -206,6 +206,8 @@ attune::PlanOptions convert(const attune_plan_options& c) {
   o.on_miss = checked(c.on_miss, attune::MissPolicy::fail, "on_miss");
   o.tune_seconds = c.tune_seconds;
   if (flag(c.has_stream, "has_stream")) o.stream = c.stream;
+  o.pinned = flag(c.pinned, "pinned");
+  if (c.reserved != 0) fail(ErrorCode::invalid_argument, "options.reserved: {} (allowed: 0)", c.reserved);
   return o;
 }
 
@@ -258,7 +260,9 @@ std::string json_of(const attune::PlanInfo& info) {
                    {"build_key", info.build_key}, {"origin", attune::to_string(info.origin)},
                    {"registers", info.registers}, {"shared_bytes", info.shared_bytes},
                    {"threads", info.threads},     {"blocks", info.blocks},
-                   {"expected_seconds", nullptr}, {"errors", nullptr}};
+                   {"expected_seconds", nullptr}, {"errors", nullptr},
+                   {"peaked_config", nullptr}};
+  if (!info.peaked_config.empty()) j["peaked_config"] = info.peaked_config;
   if (info.expected_seconds) j["expected_seconds"] = *info.expected_seconds;
   if (!info.errors.empty()) {
     auto errors = nlohmann::json::parse(info.errors, nullptr, /*allow_exceptions=*/false);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <attune/problem.h>
@@ -122,6 +123,10 @@ class Device {
   /// Waits for the device as cuMemFree does. Null is allowed. Never throws: a dead context has freed it
   /// already.
   virtual void free(void* memory) noexcept = 0;
+  /// Page-locked memory of the host that kernels read and write at the same address. Zero; aligned as allocate()'s.
+  virtual void* allocate_shared(std::size_t bytes) = 0;
+  /// Does not wait: nothing may be under way that uses the memory. Null is allowed. Never throws.
+  virtual void free_shared(void* memory) noexcept = 0;
   virtual void copy_to_device(void* to, const void* from_host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* to_host, const void* from, std::size_t bytes) = 0;
   virtual void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
@@ -193,6 +198,25 @@ class DeviceBuffer {
   Device* device_ = nullptr;
   void* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// An object in memory that host and device see, with an owner. Made of zeros.
+template <typename Type>
+class SharedObject {
+  static_assert(std::is_trivially_copyable_v<Type>);
+
+ public:
+  explicit SharedObject(Device& device)
+      : device_(device), object_(static_cast<Type*>(device.allocate_shared(sizeof(Type)))) {}
+  ~SharedObject() { device_.free_shared(object_); }
+  SharedObject(const SharedObject&) = delete;
+  SharedObject& operator=(const SharedObject&) = delete;
+
+  Type* get() const { return object_; }
+
+ private:
+  Device& device_;
+  Type* object_;
 };
 
 }  // namespace attune::runtime

@@ -31,6 +31,8 @@ namespace attune::runtime {
   X(cuCtxSynchronize)                  \
   X(cuMemAlloc)                        \
   X(cuMemFree)                         \
+  X(cuMemHostAlloc)                    \
+  X(cuMemFreeHost)                     \
   X(cuMemGetInfo)                      \
   X(cuMemcpyHtoD)                      \
   X(cuMemcpyDtoH)                      \

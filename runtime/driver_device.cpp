@@ -169,6 +169,24 @@ class DriverDevice : public Device {
     } catch (const Error&) {
     }
   }
+  void* allocate_shared(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    const Scope scope(driver_, context_);
+    void* memory = nullptr;
+    // Addresses are unified: the device's is the host's.
+    driver_.check(driver_.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                  "cuMemHostAlloc", fmt::format("{} bytes", bytes));
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void free_shared(void* memory) noexcept override {
+    if (memory == nullptr) return;
+    try {
+      const Scope scope(driver_, context_);
+      driver_.cuMemFreeHost(memory);
+    } catch (const Error&) {
+    }
+  }
   void copy_to_device(void* to, const void* from_host, std::size_t bytes) override {
     const Scope scope(driver_, context_);
     driver_.check(driver_.cuMemcpyHtoD(address(to), from_host, bytes), "cuMemcpyHtoD");

@@ -8,6 +8,10 @@
 namespace attune::runtime {
 namespace {
 
+// Share of the blocks of keys. A failing warp holds up those that take turns with it, so a few are enough; but where
+// all warps fail at the same block, because of one key, it costs less (docs/kernels/NOTES.md, entry 36).
+constexpr double kFailureLimit = 1.0 / 8;
+
 std::int64_t grid_of(const Device& device, const codegen::Config& config, std::int64_t tiles) {
   if (config.grid == codegen::Grid::plain) return tiles;
   return std::min<std::int64_t>(tiles, config.workers > 0 ? config.workers : device.properties().sms);
@@ -31,7 +35,6 @@ ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& pr
   launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
   launch_.block.x = static_cast<unsigned>(shape().threads);
   launch_.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
-  launch_.waits_itself = !codegen::is_reference(source.config.family);
   set_blocks(launch_.grid.x);
   function_ = function(shape().entry, shape().shared_bytes);
   if (tiles == 0) return;
@@ -74,7 +77,7 @@ unsigned* ForwardPlan::counter(const ForwardArgs& args) const {
   return static_cast<unsigned*>(args.workspace);
 }
 
-void ForwardPlan::launch(const ForwardArgs& args) const {
+void ForwardPlan::launch(const ForwardArgs& args, LaunchReport* report, std::uint32_t number) const {
   const float scale = checked_scale(args.scale);
   check_alignment("lse", args.lse, alignof(float));
   if (!maps_) return;
@@ -86,6 +89,8 @@ void ForwardPlan::launch(const ForwardArgs& args) const {
   codegen::ForwardParams params = params_;
   params.lse = args.lse;
   params.counter = counter(args);
+  params.report = report == nullptr ? nullptr : &report->failures;
+  params.launch = number;
   const Strides& o = args.o_strides == Strides{} ? default_o_strides_ : args.o_strides;
   params.o = args.o;
   params.o_batch = o.batch;
@@ -97,6 +102,31 @@ void ForwardPlan::launch(const ForwardArgs& args) const {
   config.stream = args.stream;
   void* arguments[] = {memo.of(Operand::q), memo.of(Operand::k), memo.of(Operand::v), memo.of(Operand::o), &params};
   device().launch(function_, config, arguments);
+}
+
+double failure_limit(const Problem& problem, int block_n) {
+  constexpr int kWarpRows = 16;
+  const double scores = flops(problem) / (2.0 * (problem.head_dim + problem.head_dim_v));
+  return kFailureLimit * scores / (kWarpRows * block_n);
+}
+
+AdaptiveForwardPlan::AdaptiveForwardPlan(std::shared_ptr<const ForwardPlan> speculative,
+                                         std::shared_ptr<const ForwardPlan> exact)
+    : PlanState(*speculative),
+      speculative_(std::move(speculative)),
+      exact_(std::move(exact)),
+      report_(device()),
+      speculation_(report_.get(), failure_limit(problem(), shape().block_n)) {
+  set_peaked_config(exact_->info().config);
+}
+
+void AdaptiveForwardPlan::launch(const ForwardArgs& args) const {
+  const Speculation::Choice choice = speculation_.next();
+  (choice.speculate ? speculative_ : exact_)->launch(args, report_.get(), choice.launch);
+}
+
+std::size_t AdaptiveForwardPlan::workspace_bytes() const {
+  return std::max(speculative_->workspace_bytes(), exact_->workspace_bytes());
 }
 
 }  // namespace attune::runtime

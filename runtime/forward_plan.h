@@ -3,6 +3,7 @@
 
 #include "runtime/plan_maps.h"
 #include "runtime/plan_state.h"
+#include "runtime/speculation.h"
 
 namespace attune::runtime {
 
@@ -11,7 +12,9 @@ class ForwardPlan final : public PlanState {
   ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source);
 
   using PlanState::launch;
-  void launch(const ForwardArgs& args) const override;
+  void launch(const ForwardArgs& args) const override { launch(args, nullptr, 0); }
+  /// The same as launch number `number` of those that write to `report`, which may be null.
+  void launch(const ForwardArgs& args, LaunchReport* report, std::uint32_t number) const;
   std::size_t workspace_bytes() const override { return shape().counter ? WorkspacePool::kBytes : 0; }
 
  private:
@@ -26,5 +29,24 @@ class ForwardPlan final : public PlanState {
   LaunchConfig launch_;            // all but the stream
   std::optional<PlanMaps> maps_;   // nothing: there is nothing to compute
 };
+
+/// Two kernels for the same problem, of which each launch takes the one that the scores of those before it call for.
+class AdaptiveForwardPlan final : public PlanState {
+ public:
+  /// Throws Error(out_of_memory), Error(driver).
+  AdaptiveForwardPlan(std::shared_ptr<const ForwardPlan> speculative, std::shared_ptr<const ForwardPlan> exact);
+
+  using PlanState::launch;
+  void launch(const ForwardArgs& args) const override;
+  std::size_t workspace_bytes() const override;
+
+ private:
+  std::shared_ptr<const ForwardPlan> speculative_, exact_;
+  SharedObject<LaunchReport> report_;
+  mutable Speculation speculation_;  // a launch changes nothing that a caller sees but which kernel computes
+};
+
+/// Failures of a launch of a speculative kernel beyond which an exact one is faster.
+double failure_limit(const Problem& problem, int block_n);
 
 }  // namespace attune::runtime

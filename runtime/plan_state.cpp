@@ -109,6 +109,19 @@ Plan make_plan(std::shared_ptr<PlanContext> context, const Problem& problem, Pla
   return Plan(std::make_shared<const ForwardPlan>(std::move(context), problem, source));
 }
 
+bool speculates(const codegen::Config& config) {
+  return config.family == codegen::Family::sm90 && config.softmax != codegen::Softmax::exact;
+}
+
+Plan adaptive_plan(const Plan& plan, const Plan& exact) {
+  const auto kernel_of = [](const Plan& of) {
+    auto kernel = std::dynamic_pointer_cast<const ForwardPlan>(of.state());
+    if (!kernel) fail(ErrorCode::internal, "plan: {} has no forward kernel of its own", of.info().problem);
+    return kernel;
+  };
+  return Plan(std::make_shared<const AdaptiveForwardPlan>(kernel_of(plan), kernel_of(exact)));
+}
+
 PlanState::PlanState(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
     : context_(std::move(context)), problem_(problem), shape_(source.shape) {
   validate(problem_);
@@ -143,6 +156,13 @@ PlanState::PlanState(std::shared_ptr<PlanContext> context, const Problem& proble
   info_.expected_seconds = source.expected_seconds;
   info_.errors = source.errors;
 }
+
+PlanState::PlanState(const PlanState& first)
+    : context_(first.context_),
+      problem_(first.problem_),
+      shape_(first.shape_),
+      info_(first.info_),
+      default_scale_(first.default_scale_) {}
 
 void PlanState::launch(const ForwardArgs&) const { refuse(problem_.op, Op::forward); }
 void PlanState::launch(const BackwardArgs&) const { refuse(problem_.op, Op::backward); }

@@ -57,11 +57,16 @@ PlanSource plan_source(const Build& build, const codegen::Config& config, Origin
 /// Error(out_of_memory). Not under stream capture.
 Plan make_plan(std::shared_ptr<PlanContext> context, const Problem& problem, PlanSource source);
 
+/// Whether a kernel's speed depends on the scores, so that another one may do better on peaked ones.
+bool speculates(const codegen::Config& config);
+/// A plan that launches `plan`'s kernel, which speculates, and while speculation fails too often that of `exact`, the
+/// same problem's plan for peaked scores. Throws Error(out_of_memory), Error(driver).
+Plan adaptive_plan(const Plan& plan, const Plan& exact);
+
 /// What plans of every operation have in common. A launch of another operation's arguments is refused.
 class PlanState {
  public:
   virtual ~PlanState() = default;
-  PlanState(const PlanState&) = delete;
   PlanState& operator=(const PlanState&) = delete;
 
   virtual void launch(const ForwardArgs& args) const;
@@ -72,6 +77,8 @@ class PlanState {
 
  protected:
   PlanState(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source);
+  /// For a plan that is made of others: what is known of `first`, but no kernel.
+  PlanState(const PlanState& first);
 
   const PlanContext& context() const { return *context_; }
   PlanContext& context() { return *context_; }
@@ -81,6 +88,8 @@ class PlanState {
   Function function(const std::string& entry, int shared_bytes) { return module_->function(entry, shared_bytes); }
   /// For PlanInfo::blocks.
   void set_blocks(std::int64_t blocks) { info_.blocks = blocks; }
+  /// For PlanInfo::peaked_config.
+  void set_peaked_config(const std::string& config) { info_.peaked_config = config; }
 
   /// `given`, or the default scale if it is 0. Throws Error(invalid_argument) for a scale that is not allowed.
   float checked_scale(float given) const;

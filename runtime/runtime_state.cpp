@@ -128,7 +128,8 @@ Plan RuntimeState::plan(const Problem& problem, const PlanOptions& options) {
     fail(ErrorCode::invalid_argument, "tune_seconds: {} (allowed: above 0)", options.tune_seconds);
   }
   const bool captured = capturing(options);
-  const std::shared_ptr<Entry> entry = entry_for(to_string(problem) + "|" + options.config);
+  const std::shared_ptr<Entry> entry =
+      entry_for(to_string(problem) + "|" + options.config + (options.pinned ? "|pinned" : ""));
   std::unique_lock lock(entry->mutex, std::defer_lock);
   if (captured) {
     // Whoever holds the lock is making the plan, which a capture must not wait for.
@@ -162,24 +163,43 @@ bool RuntimeState::capturing(const PlanOptions& options) {
 
 Plan RuntimeState::resolve(const Problem& problem, const PlanOptions& options, const std::shared_ptr<Entry>& entry) {
   if (!options.config.empty()) return by_config(problem, codegen::parse_config(options.config), Origin::override);
-  if (auto plan = from_packs(problem)) return *plan;
-  if (auto plan = from_cache(problem, Origin::cache)) return *plan;
+  if (auto plan = from_packs(problem)) return adaptive(*plan, options);
+  if (auto plan = from_cache(problem, Origin::cache)) return adaptive(*plan, options);
   store_.note_miss(plan_key(problem, device_identity(), codegen::emitter_digest()), to_string(problem));
   switch (options.on_miss) {
     case MissPolicy::fail:
       fail(ErrorCode::not_prepared,
            "plan: nobody has tuned this problem for this device, and the miss policy is `fail` ({})",
            to_string(problem));
-    case MissPolicy::tune: return tuned(problem, options.tune_seconds, {});
+    case MissPolicy::tune: return adaptive(tuned(problem, options.tune_seconds, {}), options);
     case MissPolicy::background:
-      if (!entry->queued) queue_tuning(problem, options.tune_seconds, entry);
+      if (!entry->queued) queue_tuning(problem, options, entry);
       entry->queued = true;
       break;
     case MissPolicy::heuristic:
       (*warn_)(fmt::format("nobody has tuned this problem for this device; using a guess: {}", to_string(problem)));
       break;
   }
-  return by_heuristic(problem);
+  return adaptive(by_heuristic(problem), options);
+}
+
+Plan RuntimeState::adaptive(Plan plan, const PlanOptions& options) {
+  if (options.pinned || plan.problem().op != Op::forward || !speculates(codegen::parse_config(plan.info().config)))
+    return plan;
+  Problem peaked = plan.problem();
+  peaked.scores = ScoreKind::peaked;
+  try {
+    std::optional<Plan> exact = from_packs(peaked);
+    if (!exact) exact = from_cache(peaked, Origin::cache);
+    if (!exact && options.on_miss != MissPolicy::fail) exact = by_heuristic(peaked);
+    if (exact && !speculates(codegen::parse_config(exact->info().config))) return adaptive_plan(plan, *exact);
+  } catch (const Error& error) {
+    // It is as right without one.
+    if (error.code() == ErrorCode::out_of_memory) throw;
+    if (error.code() != ErrorCode::unsupported || options_.allow_compiler)
+      (*warn_)(fmt::format("no second kernel, for peaked scores: {} ({})", error.what(), to_string(plan.problem())));
+  }
+  return plan;
 }
 
 std::optional<Plan> RuntimeState::from_packs(const Problem& problem) {
@@ -262,9 +282,10 @@ Plan RuntimeState::tuned(const Problem& problem, double seconds, std::stop_token
   fail(ErrorCode::internal, "tune: the tuner left no winner for {}", to_string(problem));
 }
 
-void RuntimeState::queue_tuning(const Problem& problem, double seconds, const std::shared_ptr<Entry>& entry) {
+void RuntimeState::queue_tuning(const Problem& problem, const PlanOptions& options,
+                                const std::shared_ptr<Entry>& entry) {
   const std::lock_guard lock(mutex_);
-  jobs_.push_back({problem, seconds, entry});
+  jobs_.push_back({problem, options, entry});
   if (!tuner_.joinable()) tuner_ = std::jthread([this](std::stop_token stop) { tune_in_background(std::move(stop)); });
   more_jobs_.notify_all();
 }
@@ -280,7 +301,7 @@ void RuntimeState::tune_in_background(std::stop_token stop) {
     }
     if (stop.stop_requested()) return;
     try {
-      Plan plan = tuned(job.problem, job.seconds, stop);
+      Plan plan = adaptive(tuned(job.problem, job.options.tune_seconds, stop), job.options);
       const std::lock_guard lock(job.entry->mutex);
       job.entry->plan = std::move(plan);
     } catch (const std::exception& error) {

@@ -54,13 +54,16 @@ class RuntimeState {
   };
   struct Job {
     Problem problem;
-    double seconds;
+    PlanOptions options;
     std::shared_ptr<Entry> entry;
   };
 
   std::shared_ptr<Entry> entry_for(const std::string& key);
   bool capturing(const PlanOptions& options);
   Plan resolve(const Problem& problem, const PlanOptions& options, const std::shared_ptr<Entry>& entry);
+
+  /// `plan`, with a second kernel for peaked scores where its own speculates and there is one.
+  Plan adaptive(Plan plan, const PlanOptions& options);
 
   std::optional<Plan> from_packs(const Problem& problem);
   std::optional<Plan> from_cache(const Problem& problem, Origin origin);
@@ -70,7 +73,7 @@ class RuntimeState {
   Plan by_heuristic(const Problem& problem);
   Plan tuned(const Problem& problem, double seconds, std::stop_token stop);
 
-  void queue_tuning(const Problem& problem, double seconds, const std::shared_ptr<Entry>& entry);
+  void queue_tuning(const Problem& problem, const PlanOptions& options, const std::shared_ptr<Entry>& entry);
   void tune_in_background(std::stop_token stop);
 
   const RuntimeOptions options_;

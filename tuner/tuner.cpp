@@ -44,7 +44,8 @@ void check(const Request& request) {
 }
 
 bool share_kernels(const Problem& a, const Problem& b) {
-  return a.dtype == b.dtype && a.head_dim == b.head_dim && a.head_dim_v == b.head_dim_v && a.causal == b.causal;
+  return a.dtype == b.dtype && a.head_dim == b.head_dim && a.head_dim_v == b.head_dim_v && a.causal == b.causal &&
+         a.scores == b.scores;
 }
 
 // This shard's problems, each once, in the order of the request.

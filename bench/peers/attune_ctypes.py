@@ -24,6 +24,7 @@ from ctypes import (
 DTYPES = {"bf16": 0, "fp16": 1}
 OPS = {"forward": 0, "backward": 1}
 LAYOUTS = {"bshd": 0, "bhsd": 1}
+SCORES = {"any": 0, "peaked": 1}
 MISS_POLICIES = {"heuristic": 0, "tune": 1, "background": 2, "fail": 3}
 INFOS = {"problem": 0, "config": 1, "spec": 2, "kernel": 3, "build_key": 4, "origin": 5, "json": 6}
 
@@ -61,7 +62,7 @@ class Problem(Structure):
         ("seqlen_q", c_int64),
         ("seqlen_k", c_int64),
         ("deterministic", c_int32),
-        ("reserved", c_int32),
+        ("scores", c_int32),
     ]
 
 
@@ -72,6 +73,8 @@ class PlanOptions(Structure):
         ("has_stream", c_int32),
         ("tune_seconds", c_double),
         ("stream", c_void_p),
+        ("pinned", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -211,6 +214,7 @@ class Library:
         value.dtype = DTYPES[problem.dtype]
         value.layout = LAYOUTS[problem.layout]
         value.op = OPS[problem.op]
+        value.scores = SCORES[problem.scores]
         value.causal, value.deterministic = problem.causal, problem.deterministic
         for field in ("head_dim", "head_dim_v", "heads", "heads_kv", "batch", "seqlen_q", "seqlen_k"):
             setattr(value, field, getattr(problem, field))
@@ -249,8 +253,9 @@ class Runtime:
         self._handle = handle
         self.close = weakref.finalize(self, library.attune_runtime_destroy, handle)
 
-    def plan(self, problem, on_miss="heuristic", tune_seconds=None, stream=None):
+    def plan(self, problem, on_miss="heuristic", tune_seconds=None, stream=None, pinned=False):
         options = self.lib.init(PlanOptions)
+        options.pinned = pinned
         options.on_miss = MISS_POLICIES[on_miss]
         if tune_seconds is not None:
             options.tune_seconds = tune_seconds

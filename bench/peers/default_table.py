@@ -12,7 +12,7 @@ import statistics
 import sys
 
 # The order in which a reader looks for a row.
-KEYS = ("head_dim", "head_dim_v", "causal", "dtype", "heads", "heads_kv", "batch", "seqlen_k", "seqlen_q", "deterministic")
+KEYS = ("head_dim", "head_dim_v", "causal", "dtype", "heads", "heads_kv", "batch", "seqlen_k", "seqlen_q", "deterministic", "scores")
 
 
 def winners(documents):
@@ -33,7 +33,7 @@ def winners(documents):
 
 
 def place(problem):
-    fields = {"deterministic": "0"} | dict(item.split("=") for item in problem.split(","))
+    fields = {"deterministic": "0", "scores": "any"} | dict(item.split("=") for item in problem.split(","))
     return [fields["op"] != "forward"] + [int(fields[key]) if fields[key].isdecimal() else fields[key] for key in KEYS]
 
 

@@ -29,7 +29,7 @@ class Forward(grid_run.Operation):
             type=scores.kind,
             default=scores.NORMAL,
             metavar="KIND",
-            help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL})",
+            help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL}; {scores.PEAKED} for problems of peaked scores)",
         )
 
     def prepare(self, args, runtime, problems, made):
@@ -37,7 +37,8 @@ class Forward(grid_run.Operation):
         self._arena = tensors.Arena(problems)
 
     def tensors(self, problem):
-        return scores.applied(self._scores, self._arena.tensors(problem), problem.heads_kv)
+        kind = scores.PEAKED if problem.scores == "peaked" else self._scores
+        return scores.applied(kind, self._arena.tensors(problem), problem.heads_kv)
 
     def bind(self, plan, views):
         return plan.bind(**views, stream=torch.cuda.current_stream().cuda_stream)

@@ -17,6 +17,7 @@ class Problem:
     layout: str = "bshd"
     op: str = "forward"
     deterministic: bool = False  # backward alone
+    scores: str = "any"  # forward: what the kernel is chosen for, any or peaked
 
     def __post_init__(self):
         for field, other in (("head_dim_v", "head_dim"), ("heads_kv", "heads"), ("seqlen_k", "seqlen_q")):
@@ -24,9 +25,12 @@ class Problem:
                 object.__setattr__(self, field, getattr(self, other))
 
     def __str__(self):
-        names = ["op"] + [f.name for f in dataclasses.fields(self) if f.name not in ("op", "deterministic")]
+        behind = ("deterministic", "scores")
+        names = ["op"] + [f.name for f in dataclasses.fields(self) if f.name not in ("op", *behind)]
         if self.op == "backward":
             names.append("deterministic")
+        if self.scores != "any":
+            names.append("scores")
         fields = [(name, getattr(self, name)) for name in names]
         return ",".join(
             f"{name}={int(value) if value is True or value is False else value}" for name, value in fields
@@ -59,6 +63,8 @@ def parse(text, op="forward"):
         raise ValueError(f"op: '{values['op']}' is unknown (allowed: forward, backward)")
     if values.get("dtype", "bf16") not in ("bf16", "fp16"):
         raise ValueError(f"dtype: '{values['dtype']}' is unknown (allowed: bf16, fp16)")
+    if values.get("scores", "any") not in ("any", "peaked"):
+        raise ValueError(f"scores: '{values['scores']}' is unknown (allowed: any, peaked)")
     return Problem(**values)
 
 

@@ -7,6 +7,7 @@ import re
 import torch
 
 NORMAL = "normal"
+PEAKED = "sd20"  # of problems with scores=peaked, as attune's tuner has them
 MEANING = "normal, sdN (normal with a standard deviation of N nats), sinks, mixed"
 SINK = 14.0  # nats above the others: nine tenths of a row and more up to 16384 keys
 MIXED = (0.5, 30.0)  # least and greatest standard deviation of the heads, in nats

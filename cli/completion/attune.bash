@@ -3,7 +3,7 @@
 _attune() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   local problem='--arch --op --dtype --head-dim --head-dim-v --heads --heads-kv --batch --seqlen --seqlen-q --seqlen-k
-    --causal --no-causal --deterministic --layout --problem'
+    --causal --no-causal --deterministic --layout --scores --problem'
   local problems="$problem --model --grid --seqlens --tokens"
   local cache_commands='path ls show stats verify merge prune clear misses quarantine'
   local pack_commands='create ls verify diff merge'
@@ -14,6 +14,7 @@ _attune() {
     --arch) COMPREPLY=($(compgen -W 'sm_90a' -- "$current")) ;;
     --op) COMPREPLY=($(compgen -W 'forward backward' -- "$current")) ;;
     --dtype) COMPREPLY=($(compgen -W 'bf16 fp16' -- "$current")) ;;
+    --scores) COMPREPLY=($(compgen -W 'any peaked' -- "$current")) ;;
     --layout) COMPREPLY=($(compgen -W 'bshd bhsd' -- "$current")) ;;
     --head-dim | --head-dim-v) COMPREPLY=($(compgen -W '64 80 96 128 192 256' -- "$current")) ;;
     --regime) COMPREPLY=($(compgen -W 'burst sustained both' -- "$current")) ;;

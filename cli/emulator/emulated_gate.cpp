@@ -90,7 +90,7 @@ EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const std::
 EmulatedVerdict EmulatedGate::judge(const codegen::KernelSpec& spec, const codegen::Config& config,
                                     const std::string& code, const Problem& problem, const runtime::RowSample& rows) {
   EmulatedVerdict verdict;
-  run(plan(spec, config, code, problem), {.name = "plain"}, rows, kFullSizeCase, verdict);
+  run(plan(spec, config, code, problem), tuner::scores_of(problem), rows, kFullSizeCase, verdict);
   return verdict;
 }
 

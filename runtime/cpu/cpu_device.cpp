@@ -108,6 +108,15 @@ void CpuDevice::free(void* memory) noexcept {
   }
 }
 
+void* CpuDevice::allocate_shared(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  void* const memory = machine_->allocate(bytes);
+  std::memset(memory, 0, bytes);
+  machine_->mark_written(memory, bytes);
+  return memory;
+}
+
 void CpuDevice::require_owned(const char* argument, const void* memory, std::size_t bytes) const {
   if (!machine_->owns(memory, bytes))
     fail(ErrorCode::driver, "{}: {} bytes at {} are not memory of the CPU device", argument, bytes, memory);

@@ -49,6 +49,8 @@ class CpuDevice : public Device {
 
   void* allocate(std::size_t bytes) override;
   void free(void* memory) noexcept override;
+  void* allocate_shared(std::size_t bytes) override;
+  void free_shared(void* memory) noexcept override { free(memory); }
   void copy_to_device(void* to, const void* from_host, std::size_t bytes) override;
   void copy_to_host(void* to_host, const void* from, std::size_t bytes) override;
   void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) override;

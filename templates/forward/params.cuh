@@ -4,6 +4,8 @@
 struct ForwardParams {
   float* lse;         // [batch, heads, seqlen_q]; null: not written
   uint32_t* counter;  // next tile, blocks done
+  uint32_t* report;   // in memory that the host sees: failures of speculation, number of the launch that began last;
+                      // null: nothing is told
   uint16_t* o;        // with its strides in elements, where a kernel stores O without a tensor map
   int64_t o_batch, o_head, o_row;
   int32_t seqlen_q, seqlen_k;
@@ -11,5 +13,6 @@ struct ForwardParams {
   int32_t tiles_m, total_tiles;  // tiles of one head; of all
   int32_t head_count, section;   // heads * batch; heads whose K and V share L2 at a time
   float scale, scale_log2;       // softmax scale; the same times log2(e)
+  uint32_t launch;               // its number
 };
-static_assert(sizeof(ForwardParams) == 88, "the host passes 88 bytes");
+static_assert(sizeof(ForwardParams) == 104, "the host passes 104 bytes");

@@ -3,7 +3,7 @@
 // rescale of O in the common case. The row sums, which are needed anyway, prove afterwards that the reference served:
 // a sum outside the element type's window (or NaN) sends the warp down the exact path, from S, which is still intact.
 // So does a row that one key dominates: with the row maximum as reference its P is exactly 1, with any other it is
-// rounded, and the rounding error would be O's.
+// rounded, and the rounding error would be O's. Failures are counted: count_failure() of one of the count_*.cuh.
 
 // Share of a row's sum from which on one key dominates it: less in a tile's first block, where looking costs little.
 constexpr float kFirstDominance = 0.5f;
@@ -92,7 +92,9 @@ ATTUNE_DEVICE bool first_block_by_zero(const float (&s)[kSize], uint32_t (&p)[kP
     const bool suspect = row.sum[0] > kFirstDominance * sum0 || row.sum[1] > kFirstDominance * sum1;
     if (!__any_sync(kFullWarp, outside || suspect)) return true;
   }
-  return !__any_sync(kFullWarp, outside || dominated<Element, kWidth>(p, sum0, sum1, kFirstDominance));
+  const bool failed = __any_sync(kFullWarp, outside || dominated<Element, kWidth>(p, sum0, sum1, kFirstDominance));
+  if (failed) count_failure();
+  return !failed;
 }
 
 // A later block on the exact path: new running maximum as the reference, sums and O rescaled.
@@ -128,8 +130,10 @@ ATTUNE_DEVICE void next_block(const float (&s)[kSize], uint32_t (&p)[kPacked], f
                        fmaxf(fmaf(row.sum[0], -kSuspicion, sum0), fmaf(row.sum[1], -kSuspicion, sum1)) > 0.f;
   if (__builtin_expect(__any_sync(kFullWarp, suspect), 0)) {
     if (__any_sync(kFullWarp, !(sum0 + sum1 <= Element::kWindowHigh) ||
-                                  dominated<Element, kWidth>(p, row.sum[0] + sum0, row.sum[1] + sum1, kDominance)))
+                                  dominated<Element, kWidth>(p, row.sum[0] + sum0, row.sum[1] + sum1, kDominance))) {
+      count_failure();
       next_block_by_max<Element, kWidth>(s, p, o, row, scale_log2, sum0, sum1);
+    }
   }
   row.sum[0] += sum0;
   row.sum[1] += sum1;

@@ -67,6 +67,19 @@ TEST_CASE("problem flags: defaults follow what is given") {
   CHECK(problem_of({"--problem", "causal=1,batch=2", "--no-causal"}) == Problem{.batch = 2});
 }
 
+TEST_CASE("problem flags: peaked scores") {
+  const Problem p = problem_of({"--scores", "peaked"});
+  CHECK(p.scores == ScoreKind::peaked);
+  CHECK(problem_of({"--problem", "scores=peaked,batch=2", "--scores", "any"}) == Problem{.batch = 2});
+  CHECK(code_of([] { problem_of({"--scores", "flat"}); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([] { problem_of({"--op", "backward", "--scores", "peaked"}); }) == ErrorCode::invalid_argument);
+  with<cli::ProblemFlags>({"--scores", "peaked"}, [&](const cli::ProblemFlags& flags) {
+    CHECK(flags.admits(p));
+    CHECK(!flags.admits(Problem{}));
+    CHECK(flags.given() == std::vector<std::string>{"--scores"});
+  });
+}
+
 TEST_CASE("problem flags: the backward pass") {
   const Problem p = problem_of({"--op", "backward", "--deterministic", "--head-dim", "64"});
   CHECK(p.op == Op::backward);

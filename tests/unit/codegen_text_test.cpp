@@ -45,6 +45,18 @@ TEST_CASE("a backward problem says whether it is to be deterministic; a forward 
   CHECK(message_of([] { parse_problem("op=sideways"); }) == "op: 'sideways' is unknown (allowed: forward, backward)");
 }
 
+TEST_CASE("a forward problem may be of peaked scores; the text of any other says nothing about them") {
+  Problem p = parse_problem("head_dim=64,heads=4,scores=any");
+  CHECK(to_string(p).ends_with(",layout=bshd"));
+  p.scores = ScoreKind::peaked;
+  CHECK(to_string(p).ends_with(",layout=bshd,scores=peaked"));
+  CHECK(parse_problem(to_string(p)) == p);
+  CHECK(message_of([] { parse_problem("scores=flat"); }) == "scores: 'flat' is unknown (allowed: any, peaked)");
+  CHECK(message_of([] {
+          parse_problem("op=backward,scores=peaked");
+        }).starts_with("scores: peaked with op = backward, whose kernels do not depend on them (allowed: any"));
+}
+
 TEST_CASE("left-out keys of a problem follow the others") {
   const Problem p = parse_problem("head_dim=64,heads=6,seqlen_q=77");
   CHECK(p.head_dim_v == 64);

@@ -35,6 +35,7 @@ TEST_CASE("default table: every row is a legal config of its problem, and comes 
     const std::vector<Config> configs = tabled_configs(kArch, row.problem);
     REQUIRE(!configs.empty());
     CHECK(configs.front() == row.config);
+    if (row.problem.scores == ScoreKind::peaked) CHECK(row.config.softmax == Softmax::exact);
     CHECK(row.error < (row.problem.op == Op::forward ? 1e-2 : 5e-2));  // a row of dQ may cancel
   }
 }
@@ -70,6 +71,20 @@ TEST_CASE("default table: a close problem gets a row's config, fitted to it") {
   // The same lengths in the other type: nothing about the config depends on it.
   p.dtype = DType::fp16;
   CHECK(kernel_part(default_config(kArch, p)) == kernel_part(configs.front()));
+}
+
+TEST_CASE("default table: peaked scores have rows of their own, with exact kernels") {
+  Problem p = parse_problem("head_dim=128,heads=16,batch=3,seqlen_q=5000,seqlen_k=5000");
+  const std::vector<Config> any = tabled_configs(kArch, p);
+  p.scores = ScoreKind::peaked;
+  const std::vector<Config> peaked = tabled_configs(kArch, p);
+  REQUIRE(!peaked.empty());
+  for (const Config& c : peaked) CHECK(c.softmax == Softmax::exact);
+  CHECK(any.front().softmax != Softmax::exact);
+  // Where no row is close the model guesses among exact kernels.
+  const Problem far = parse_problem("head_dim=112,heads=16,scores=peaked");
+  CHECK(tabled_configs(kArch, far).empty());
+  for (const Config& c : default_configs(kArch, far)) CHECK(c.softmax == Softmax::exact);
 }
 
 TEST_CASE("default table: gradients of a close problem get a row's config, those in one order a row of their own") {

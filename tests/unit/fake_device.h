@@ -21,6 +21,7 @@ namespace attune::tests {
 
 struct RecordedLaunch {
   std::string entry;
+  const void* function = nullptr;
   runtime::LaunchConfig config;
   std::vector<runtime::TensorMap> maps;  // q, k, v, o, or q, k, v, dO, dK, dV
   codegen::ForwardParams params;         // of a forward kernel
@@ -65,6 +66,12 @@ class FakeDevice : public runtime::Device {
     return bytes == 0 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   }
   void free(void* memory) noexcept override { std::free(memory); }
+  void* allocate_shared(std::size_t bytes) override {
+    void* const memory = allocate(bytes);
+    if (memory != nullptr) std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void free_shared(void* memory) noexcept override { free(memory); }
   void copy_to_device(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy_to_host(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy_on_device(void* to, const void* from, std::size_t bytes, runtime::Stream) override {
@@ -92,6 +99,7 @@ class FakeDevice : public runtime::Device {
   void launch(runtime::Function function, const runtime::LaunchConfig& config, void** arguments) override {
     RecordedLaunch l;
     l.entry = *static_cast<const std::string*>(function.handle);
+    l.function = function.handle;
     l.config = config;
     const bool backward = l.entry.starts_with("attune_backward");
     const int maps = l.entry == "attune_forward" ? 4 : l.entry == "attune_backward" ? backward_maps : 0;

@@ -33,7 +33,7 @@ TEST_CASE("C: structs get defaults and their size") {
   CHECK(problem.head_dim_v == 0);
   CHECK(problem.op == ATTUNE_FORWARD);
   CHECK(problem.deterministic == 0);
-  CHECK(problem.reserved == 0);
+  CHECK(problem.scores == ATTUNE_SCORES_ANY);
   attune_runtime_options options;
   ATTUNE_INIT_RUNTIME_OPTIONS(&options);
   CHECK(options.device == -1);
@@ -42,6 +42,7 @@ TEST_CASE("C: structs get defaults and their size") {
   attune_plan_options plan_options;
   ATTUNE_INIT_PLAN_OPTIONS(&plan_options);
   CHECK(plan_options.tune_seconds > 0);
+  CHECK(plan_options.pinned == 0);
   attune_forward_args args;
   ATTUNE_INIT_FORWARD_ARGS(&args);
   CHECK(args.workspace == nullptr);

@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(Fixture, "launch: what reaches the kernel") {
   CHECK(l.config.stream == a.stream);
   CHECK(l.config.grid.x == 128);  // 8 tiles of 128 rows x 16 heads, fewer than SMs
   CHECK(l.config.block.x == 384);
-  CHECK(l.config.waits_itself);
+  CHECK(!l.config.waits_itself);
   CHECK(fake_map(l.maps[0]).base == kQ);
   CHECK(fake_map(l.maps[1]).base == kK);
   CHECK(fake_map(l.maps[1]).dims[2] == 2);

@@ -108,10 +108,76 @@ TEST_CASE_FIXTURE(Fixture, "plan: the heuristic serves a miss, which is noted an
 
 TEST_CASE_FIXTURE(Fixture, "plan: the second call comes from memory") {
   const auto runtime = state();
-  runtime->plan(kProblem, {});
-  runtime->plan(kProblem, {});
+  runtime->plan(kProblem, {.pinned = true});
+  runtime->plan(kProblem, {.pinned = true});
   CHECK(device->loads == 1);
   CHECK(compiler->compiles == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "plan: one whose kernel speculates has a second one for peaked scores, unless it is pinned") {
+  const auto runtime = state();
+  Problem peaked = kProblem;
+  peaked.scores = ScoreKind::peaked;
+  const Plan plan = runtime->plan(kProblem, {});
+  const Arch arch = arch_of(device->properties());
+  CHECK(codegen::parse_config(plan.info().config).softmax != codegen::Softmax::exact);
+  CHECK(plan.info().peaked_config == codegen::to_string(codegen::default_config(arch, peaked)));
+  CHECK(codegen::parse_config(plan.info().peaked_config).softmax == codegen::Softmax::exact);
+  CHECK(device->loads == 2);
+  CHECK(warnings.size() == 1);  // of the guess, not of its twin
+  CHECK(runtime->plan(kProblem, {.pinned = true}).info().peaked_config.empty());
+  CHECK(runtime->plan(peaked, {}).info().peaked_config.empty());
+  CHECK(runtime->plan(kProblem, {.config = plan.info().config}).info().peaked_config.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "plan: the second kernel is the winner for peaked scores, where there is one") {
+  Problem peaked = kProblem;
+  peaked.scores = ScoreKind::peaked;
+  const codegen::Config speculative{.block_n = 64, .softmax = codegen::Softmax::zero, .order = codegen::Order::pv_qk};
+  win(store(), key(), speculative, build(speculative));
+  RuntimeOptions o = options();
+  o.allow_compiler = false;
+  // Without a compiler only what is there already will do.
+  CHECK(state(o)->plan(kProblem, {}).info().peaked_config.empty());
+  CHECK(warnings.empty());
+  win(store(), key(peaked), some_config(), build(some_config()));
+  CHECK(state(o)->plan(kProblem, {.on_miss = MissPolicy::fail}).info().peaked_config ==
+        codegen::to_string(some_config()));
+  CHECK(state(o)->plan(kProblem, {.on_miss = MissPolicy::fail, .pinned = true}).info().peaked_config.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "plan: launches take the exact kernel while speculation fails, and come back") {
+  const Plan plan = state()->plan(kProblem, {});
+  const int exact_n = codegen::parse_config(plan.info().peaked_config).block_n;
+  // Which kernel it was shows in the boxes of K, or else in the grid.
+  const auto launch = [&] {
+    plan.launch({.q = reinterpret_cast<void*>(0x1000),
+                 .k = reinterpret_cast<void*>(0x2000),
+                 .v = reinterpret_cast<void*>(0x3000),
+                 .o = reinterpret_cast<void*>(0x4000)});
+    return device->launches.back();
+  };
+  const tests::RecordedLaunch first = launch();
+  REQUIRE(first.params.report != nullptr);
+  CHECK(first.params.launch == 1);
+  unsigned* const report = first.params.report;
+  const void* const speculative = first.function;
+  const std::uint64_t blocks = 4 * (1024 / 16) * (1024 / codegen::parse_config(plan.info().config).block_n);
+  report[1] = 1;
+  report[0] = static_cast<unsigned>(blocks / 8);
+  CHECK(launch().function == speculative);  // an eighth
+  report[1] = 2;
+  report[0] += static_cast<unsigned>(blocks / 8 + 1);
+  const tests::RecordedLaunch exact = launch();
+  CHECK(exact.function != speculative);
+  CHECK(tests::fake_map(exact.maps[1]).box_rows == static_cast<std::uint64_t>(exact_n));
+  CHECK(exact.params.report == report);
+  CHECK(exact.params.launch == 3);
+  for (int i = 0; i < 63; ++i) CHECK(launch().function != speculative);
+  CHECK(launch().function == speculative);  // the trial
+  report[1] = 68;
+  CHECK(launch().function == speculative);  // nothing failed
 }
 
 TEST_CASE_FIXTURE(Fixture, "plan: a winner in the cache needs no compiler") {
@@ -294,11 +360,12 @@ TEST_CASE_FIXTURE(Fixture, "plan: what NVRTC makes of the heuristic's kernel pas
     Problem problem = kProblem;
     problem.causal = causal;
     const Plan plan = RuntimeState(options(), device).plan(problem, {});
+    CHECK(plan.info().peaked_config.empty() == causal);  // the guess for the causal one is exact anyway
     CHECK(plan.info().registers > 100);
     CHECK(plan.info().shared_bytes > 0);
     CHECK(plan.info().build_key.size() == 64);
   }
-  CHECK(device->loads == 2);
+  CHECK(device->loads == 3);
 }
 
 TEST_CASE_FIXTURE(Fixture, "plan: bad problems and options are refused") {
@@ -331,7 +398,7 @@ TEST_CASE_FIXTURE(Fixture, "plan: threads that want one problem at once compile 
   const auto runtime = state();
   {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; ++i) threads.emplace_back([&] { runtime->plan(kProblem, {}); });
+    for (int i = 0; i < 4; ++i) threads.emplace_back([&] { runtime->plan(kProblem, {.pinned = true}); });
   }
   CHECK(compiler->compiles == 1);
   CHECK(device->loads == 1);

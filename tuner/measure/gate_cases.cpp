@@ -35,6 +35,11 @@ constexpr float kLeadingQuery = 4;  // exact in both types
 
 }  // namespace
 
+Scores scores_of(const Problem& problem) {
+  if (problem.scores == ScoreKind::any) return {.name = "plain"};
+  return {.name = fmt::format("sd {:.0f}", kPeakedDeviation), .sd = kPeakedDeviation};
+}
+
 double score_magnitude(const Problem& problem, const Scores& scores) {
   return std::max(normal_score_magnitude(problem, scores.sd), scores.outlier) + std::abs(scores.shift);
 }

@@ -20,6 +20,11 @@ struct Scores {
   bool operator==(const Scores&) const = default;
 };
 
+/// Standard deviation of the scores on which kernels for ScoreKind::peaked are checked at full size and timed.
+inline constexpr double kPeakedDeviation = 20;
+/// The scores of a problem's own kind.
+Scores scores_of(const Problem& problem);
+
 /// About the largest sum over the head dim of |scale q_d k_d|, in nats.
 double score_magnitude(const Problem& problem, const Scores& scores);
 

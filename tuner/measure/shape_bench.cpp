@@ -32,7 +32,7 @@ ShapeBench::ShapeBench(Workbench& bench, const Problem& problem)
       std::clamp<std::uint64_t>(1 + 3 * l2 / bytes, 1, std::clamp<std::uint64_t>(room / bytes, 1, kMostSets));
   for (std::uint64_t i = 0; i < sets; ++i) {
     const Compared compared = i == 0 ? Compared::sampled : Compared::none;
-    sets_.push_back(make_case(bench, problem, {.name = "plain"}, 1000 + i, compared));
+    sets_.push_back(make_case(bench, problem, scores_of(problem), 1000 + i, compared));
   }
   bench.wait();
 }

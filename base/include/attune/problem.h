@@ -14,6 +14,12 @@ enum class DType { bf16, fp16 };
 /// Order of the dimensions of Q, K, V and O in memory; the last one (head dim) is contiguous.
 /// It sets the default strides and what the tuner measures with; a launch may pass any strides.
 enum class Layout { bshd, bhsd };
+/// What is known of the scores, in nats. It changes no result, only which kernel is fastest. Kernels that fix the
+/// reference of the exponentials beforehand lose time where a row's largest scores stand far out.
+enum class ScoreKind {
+  any,    ///< nothing
+  peaked  ///< a standard deviation of about 10 and more: kernels that follow the row maximum exactly, tuned at 20
+};
 
 /// softmax(scale * Q K^T + mask) V, with its log-sum-exp.
 ///   Q [batch, seqlen_q, heads, head_dim]         K [batch, seqlen_k, heads_kv, head_dim]
@@ -37,7 +43,8 @@ struct Problem {
   std::int64_t seqlen_q = 4096;
   std::int64_t seqlen_k = 4096;
   Layout layout = Layout::bshd;
-  bool deterministic = false;  ///< backward: dQ is summed in one order, the same bits in every run (slower)
+  bool deterministic = false;         ///< backward: dQ is summed in one order, the same bits in every run (slower)
+  ScoreKind scores = ScoreKind::any;  ///< forward: what the kernel is chosen for
 
   bool operator==(const Problem&) const = default;
 };
@@ -47,7 +54,8 @@ ATTUNE_API void validate(const Problem& problem);
 
 /// Canonical text: "op=forward,dtype=bf16,head_dim=128,head_dim_v=128,heads=32,heads_kv=8,causal=1,batch=4,
 /// seqlen_q=4096,seqlen_k=4096,layout=bshd" (one line, no spaces, always all keys in this order; op=backward has
-/// "deterministic=0" behind them, which a forward problem, always deterministic, lacks).
+/// "deterministic=0" behind them, which a forward problem, always deterministic, lacks, and
+/// scores=peaked has "scores=peaked" at the end).
 ATTUNE_API std::string to_string(const Problem& problem);
 /// Inverse of to_string; keys may come in any order and be left out (defaults; head_dim_v defaults to head_dim,
 /// heads_kv to heads, seqlen_k to seqlen_q). Throws on unknown keys and malformed values. The result is validated.
@@ -56,11 +64,13 @@ ATTUNE_API Problem parse_problem(std::string_view text);
 ATTUNE_API const char* to_string(DType dtype) noexcept;
 ATTUNE_API const char* to_string(Op op) noexcept;
 ATTUNE_API const char* to_string(Layout layout) noexcept;
+ATTUNE_API const char* to_string(ScoreKind scores) noexcept;
 /// "forward" or "backward"; else Error(unsupported).
 ATTUNE_API Op parse_op(std::string_view text);
 /// "bf16" or "fp16"; for float32 the error says what to convert to.
 ATTUNE_API DType parse_dtype(std::string_view text);
 ATTUNE_API Layout parse_layout(std::string_view text);
+ATTUNE_API ScoreKind parse_score_kind(std::string_view text);
 
 /// Floating-point operations counted as the field does: 2 * batch * heads * seqlen_q * seqlen_k * (head_dim +
 /// head_dim_v), where a causal mask counts the pairs it leaves (half when seqlen_q == seqlen_k, ignoring the diagonal).

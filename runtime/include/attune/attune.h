@@ -63,6 +63,9 @@ struct PlanOptions {
   /// The stream of the launches to come. If it is being captured, only plans that are ready in memory are
   /// returned; otherwise Error(not_prepared) says to plan before the capture.
   std::optional<CUstream_st*> stream = std::nullopt;
+  /// Forward: every launch takes the same kernel, and so gives the same bits for the same inputs. Else launches may
+  /// take another one while scores are peaked, see Plan. A plan by `config` is always pinned.
+  bool pinned = false;
 };
 
 /// Plans for one device. Every function is safe from any thread; two calls for the same problem compile once.

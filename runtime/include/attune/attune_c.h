@@ -40,6 +40,7 @@ typedef enum attune_status {
 typedef enum attune_dtype { ATTUNE_BF16 = 0, ATTUNE_FP16 = 1 } attune_dtype;
 typedef enum attune_op { ATTUNE_FORWARD = 0, ATTUNE_BACKWARD = 1 } attune_op;
 typedef enum attune_layout { ATTUNE_BSHD = 0, ATTUNE_BHSD = 1 } attune_layout;
+typedef enum attune_score_kind { ATTUNE_SCORES_ANY = 0, ATTUNE_SCORES_PEAKED = 1 } attune_score_kind;
 typedef enum attune_miss_policy {
   ATTUNE_MISS_HEURISTIC = 0,
   ATTUNE_MISS_TUNE = 1,
@@ -82,7 +83,7 @@ typedef struct attune_problem {
   int64_t seqlen_q;
   int64_t seqlen_k;
   int32_t deterministic; /* 0 or 1; backward: dQ is summed in one order, the same bits in every run (slower) */
-  int32_t reserved;      /* 0 */
+  int32_t scores;        /* attune_score_kind; forward: what the kernel is chosen for */
 } attune_problem;
 
 typedef struct attune_plan_options {
@@ -91,6 +92,8 @@ typedef struct attune_plan_options {
   int32_t has_stream; /* 1: `stream` is the stream of the launches to come */
   double tune_seconds;
   struct CUstream_st* stream;
+  int32_t pinned;   /* 0 or 1; forward: every launch takes the same kernel, and so gives the same bits */
+  int32_t reserved; /* 0 */
 } attune_plan_options;
 
 /* In elements; all zero: the problem's layout, dense. */

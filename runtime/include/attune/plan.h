@@ -106,8 +106,16 @@ struct PlanInfo {
   std::int64_t blocks = 0;                 ///< of the main kernel, if there are others
   std::optional<double> expected_seconds;  ///< of a launch, as measured when it won
   std::string errors;                      ///< error of the results, as measured when it won: JSON; empty if unknown
+  std::string peaked_config;               ///< of the kernel that launches take on peaked scores; empty: the same one
 };
 
+/// On what a launch computes with. Forward kernels that fix the reference of the exponentials beforehand are the
+/// fastest on ordinary scores, and take twice as long for those of which it serves no warp. A plan of such a kernel
+/// has, unless PlanOptions::pinned, a second one that does not, if there is one to be had. Launches report how often
+/// the first one's references failed, and those that follow take the second one while that is more than an eighth, all
+/// but one of 64 to 1024, which looks again. Both round differently: the low bits of O and LSE may depend on what was
+/// launched before. A launch that is captured keeps the kernel that it was captured with.
+///
 /// An immutable handle; copies share the loaded kernel. Safe from any thread. Keeps what it needs of its
 /// Runtime alive. A kernel is unloaded with the last copy: no launch of it may be pending then.
 class ATTUNE_API Plan {
@@ -143,7 +151,8 @@ class ATTUNE_API Plan {
   const Problem& problem() const noexcept;
   const PlanInfo& info() const noexcept;
 
-  explicit Plan(std::shared_ptr<const runtime::PlanState> state) noexcept;  ///< for Runtime
+  explicit Plan(std::shared_ptr<const runtime::PlanState> state) noexcept;                    ///< for Runtime
+  const std::shared_ptr<const runtime::PlanState>& state() const noexcept { return state_; }  ///< for Runtime
 
  private:
   void launch_backward(const BackwardArgs& args) const;

@@ -1,0 +1,65 @@
+#include "runtime/speculation.h"
+
+#include <algorithm>
+
+namespace attune::runtime {
+namespace {
+
+// Written by the device.
+std::uint32_t read(const std::uint32_t& word) {
+  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
+}
+
+// Numbers of launches wrap around.
+bool is_behind(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
+
+}  // namespace
+
+Speculation::Choice Speculation::next() noexcept {
+  const std::uint32_t launch = launches_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (busy_.test_and_set(std::memory_order_acquire)) return {launch, !exact_.load(std::memory_order_relaxed)};
+  const bool speculate = decide(launch);
+  busy_.clear(std::memory_order_release);
+  return {launch, speculate};
+}
+
+bool Speculation::decide(std::uint32_t launch) noexcept {
+  // In this order: the failures of what was launched before `started` are then among those that are read.
+  const std::uint32_t started = read(report_->started);
+  const std::uint32_t failures = read(report_->failures);
+  if (!exact_.load(std::memory_order_relaxed)) {
+    if (!is_behind(started, known_.started)) return true;
+    const bool bad = too_many(failures - known_.failures, started - known_.started);
+    known_ = {failures, started};
+    if (bad) go_exact(launch, kShortStay);
+    return !bad;
+  }
+  if (trying_) {
+    if (!is_behind(started, trial_)) return false;
+    trying_ = false;
+    if (too_many(failures - known_.failures, 1)) {
+      go_exact(launch, std::min(2 * stay_, kLongStay));
+      return false;
+    }
+    known_ = {failures, started};
+    exact_.store(false, std::memory_order_relaxed);
+    return true;
+  }
+  if (is_behind(next_trial_, launch)) return false;
+  trying_ = true;
+  trial_ = launch;
+  known_.failures = failures;
+  return true;
+}
+
+bool Speculation::too_many(std::uint32_t failures, std::uint32_t launches) const {
+  return failures > limit_ * launches;
+}
+
+void Speculation::go_exact(std::uint32_t launch, std::uint32_t stay) {
+  exact_.store(true, std::memory_order_relaxed);
+  stay_ = stay;
+  next_trial_ = launch + stay;
+}
+
+}  // namespace attune::runtime

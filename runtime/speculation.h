@@ -1,0 +1,56 @@
+// Which of two kernels a plan launches next: the one that speculates, or the exact one for scores that defeat it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace attune::runtime {
+
+/// What launches tell the host, in memory that both see (codegen::ForwardParams::report): the device writes, the host
+/// reads.
+struct LaunchReport {          // in this order, as kernels have it
+  std::uint32_t failures = 0;  ///< blocks of keys for which a warp's speculation failed, of all launches so far
+  std::uint32_t started = 0;   ///< number of the launch that began last
+};
+
+/// Follows how often speculation fails. While it does for more than a share of the blocks, launches take the exact
+/// kernel, and now and then one speculates, to see whether it still does. Asks the device nothing and never waits: what
+/// launches report counts for later ones, as it comes in. Safe from any thread.
+///
+/// What is known of a launch is complete once a later one has begun, on one stream. On several streams, or with graphs
+/// that are replayed, failures may be put down to neighbouring launches.
+class Speculation {
+ public:
+  /// Exact launches between two that try, at first and at most.
+  static constexpr std::uint32_t kShortStay = 64, kLongStay = 1024;
+
+  struct Choice {
+    std::uint32_t launch;  ///< its number
+    bool speculate;
+  };
+
+  /// `limit`: failures of one launch beyond which the exact kernel is the faster one. `report` must outlive this.
+  Speculation(const LaunchReport* report, double limit) : report_(report), limit_(limit) {}
+
+  /// For the next launch.
+  Choice next() noexcept;
+
+ private:
+  bool decide(std::uint32_t launch) noexcept;
+  bool too_many(std::uint32_t failures, std::uint32_t launches) const;
+  void go_exact(std::uint32_t launch, std::uint32_t stay);
+
+  const LaunchReport* report_;
+  const double limit_;
+  std::atomic<std::uint32_t> launches_ = 0;
+  std::atomic<bool> exact_ = false;
+  std::atomic_flag busy_;  // whoever finds it set does as was decided last
+
+  // Guarded by busy_.
+  LaunchReport known_;  // what has been judged
+  std::uint32_t stay_ = kShortStay;
+  std::uint32_t next_trial_ = 0, trial_ = 0;  // numbers of launches
+  bool trying_ = false;                       // trial_ was launched, its failures are not all known
+};
+
+}  // namespace attune::runtime

@@ -1,0 +1,115 @@
+// Kernels that speculate count their failures, and a plan of one follows them.
+#include <doctest/doctest.h>
+
+#include "cli/emulator/emulated_tensors.h"
+#include "runtime/cpu/ptx_compiler.h"
+#include "runtime/forward_plan.h"
+#include "runtime/keys.h"
+#include "tests/emu/ptx_cache.h"
+#include "tests/nvrtc.h"
+
+namespace attune::emulator {
+namespace {
+
+constexpr Problem kProblem{
+    .head_dim = 64, .head_dim_v = 64, .heads = 2, .heads_kv = 1, .batch = 1, .seqlen_q = 150, .seqlen_k = 512};
+constexpr unsigned kWarpBlocks = 2 * 3 * 4 * 4;  // 2 heads, 3 tiles of 64 rows, 4 warps, 4 blocks of 128 keys
+constexpr tuner::Scores kWide{.name = "sd 30", .sd = 30};
+
+constexpr const char* kSpeculative[] = {
+    "softmax=zero,order=pv_qk,consumers=1,ping_pong=0,block_n=128",
+    "softmax=first_max,order=pv_qk,consumers=1,ping_pong=0,block_n=128,grid=dynamic,tally=fixed",
+};
+constexpr const char* kExact = "softmax=exact,order=qk_pv,consumers=2,block_n=64";
+
+struct Scene {
+  std::shared_ptr<runtime::CpuDevice> device = std::make_shared<runtime::CpuDevice>();
+  std::shared_ptr<runtime::PlanContext> context = std::make_shared<runtime::PlanContext>(device);
+  runtime::Builder builder{cache::Store::memory_only(), [] { return tests::ptx_compiler(); }};
+
+  runtime::PlanSource source(const std::string& text) {
+    const codegen::Config config = codegen::parse_config(text);
+    return plan_source(builder.build(codegen::specialise(parse_arch("sm_90a"), kProblem, config)), config,
+                       Origin::override);
+  }
+  void expect_clean(std::size_t launches) const {
+    const std::vector<runtime::CpuLaunch> taken = device->take_launches();
+    CHECK(taken.size() == launches);
+    for (const runtime::CpuLaunch& launch : taken) CHECK_MESSAGE(launch.report.clean(), launch.report.text());
+  }
+};
+
+void expect_right(const cli::EmulatedTensors& tensors) {
+  CHECK(tuner::violation(tensors.accuracy(), tensors.bounds()).value_or("") == "");
+}
+
+}  // namespace
+
+TEST_CASE("adaptive plan: a speculative kernel counts its failures, on scores that it fails for") {
+  if (!attune::tests::nvrtc()) return;
+  for (const char* config : kSpeculative) {
+    CAPTURE(std::string(config));
+    Scene scene;
+    const runtime::ForwardPlan plan(scene.context, kProblem, scene.source(config));
+    const runtime::SharedObject<runtime::LaunchReport> report(*scene.device);
+    cli::EmulatedTensors plain(*scene.device, kProblem, {}), wide(*scene.device, kProblem, {.scores = kWide});
+    plan.launch(plain.args(), report.get(), 7);
+    expect_right(plain);
+    CHECK(report.get()->failures == 0);
+    CHECK(report.get()->started == 7);
+    plan.launch(wide.args(), report.get(), 8);
+    expect_right(wide);
+    const std::uint32_t once = report.get()->failures;
+    CHECK(once > kWarpBlocks / 4);
+    CHECK(once < kWarpBlocks);
+    CHECK(report.get()->started == 8);
+    wide.reset();
+    plan.launch(wide.args(), report.get(), 9);
+    CHECK(report.get()->failures == 2 * once);
+    // Nobody need be told.
+    wide.reset();
+    plan.launch(wide.args());
+    expect_right(wide);
+    CHECK(report.get()->failures == 2 * once);
+    scene.expect_clean(4);
+  }
+}
+
+TEST_CASE("adaptive plan: an exact kernel tells which launch began") {
+  if (!attune::tests::nvrtc()) return;
+  Scene scene;
+  const runtime::ForwardPlan plan(scene.context, kProblem, scene.source(kExact));
+  const runtime::SharedObject<runtime::LaunchReport> report(*scene.device);
+  cli::EmulatedTensors wide(*scene.device, kProblem, {.scores = kWide});
+  plan.launch(wide.args(), report.get(), 5);
+  expect_right(wide);
+  CHECK(report.get()->started == 5);
+  CHECK(report.get()->failures == 0);
+  scene.expect_clean(1);
+}
+
+TEST_CASE("adaptive plan: launches change to the exact kernel for wide scores, and every result is right") {
+  if (!attune::tests::nvrtc()) return;
+  Scene scene;
+  const Plan exact = make_plan(scene.context, kProblem, scene.source(kExact));
+  const Plan plan = runtime::adaptive_plan(make_plan(scene.context, kProblem, scene.source(kSpeculative[0])), exact);
+  CHECK(plan.info().peaked_config == exact.info().config);
+  cli::EmulatedTensors plain(*scene.device, kProblem, {}), wide(*scene.device, kProblem, {.scores = kWide});
+  const auto instructions = [&](const Plan& with, cli::EmulatedTensors& tensors) {
+    tensors.reset();
+    with.launch(tensors.args());
+    expect_right(tensors);
+    const std::vector<runtime::CpuLaunch> launches = scene.device->take_launches();
+    REQUIRE(launches.size() == 1);
+    CHECK_MESSAGE(launches.front().report.clean(), launches.front().report.text());
+    return launches.front().report.instructions;
+  };
+  const auto by_exact = instructions(exact, wide);
+  // Which kernel it was shows in how much there was to do.
+  const auto is_exact = [&](auto count) { return count > 0.95 * by_exact && count < 1.05 * by_exact; };
+  for (int i = 0; i < 3; ++i) CHECK(!is_exact(instructions(plan, plain)));
+  CHECK(!is_exact(instructions(plan, wide)));
+  for (int i = 0; i < 3; ++i) CHECK(is_exact(instructions(plan, wide)));
+}
+
+}  // namespace attune::emulator

@@ -1,0 +1,130 @@
+#include "runtime/speculation.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <vector>
+
+namespace attune::runtime {
+namespace {
+
+// A stream whose launches are done as soon as they are queued, or some launches later.
+struct Stream {
+  LaunchReport report;
+  Speculation speculation{&report, 100};
+  std::uint32_t fails = 0;  // a launch that speculates
+
+  bool launch() {
+    const Speculation::Choice choice = speculation.next();
+    report.started = choice.launch;
+    if (choice.speculate) report.failures += fails;
+    return choice.speculate;
+  }
+  // How many of so many launches speculated.
+  int speculated(int launches) {
+    int count = 0;
+    for (int i = 0; i < launches; ++i) count += launch() ? 1 : 0;
+    return count;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("speculation: while it seldom fails every launch speculates") {
+  Stream stream;
+  CHECK(stream.speculated(1000) == 1000);
+  stream.fails = 100;
+  CHECK(stream.speculated(1000) == 1000);
+}
+
+TEST_CASE("speculation: when it fails too often launches are exact, but for one that looks again, ever more seldom") {
+  Stream stream;
+  stream.speculated(10);
+  stream.fails = 101;
+  // The launch that fails, and the one behind it, which cannot know yet.
+  CHECK(stream.speculated(2) >= 1);
+  CHECK(stream.speculated(60) == 0);
+  CHECK(stream.speculated(10) == 1);
+  CHECK(stream.speculated(120) == 0);
+  std::vector<int> stays;
+  for (int stay = 0; stays.size() < 8; ++stay) {
+    if (!stream.launch()) continue;
+    stays.push_back(stay);
+    stay = 0;
+  }
+  CHECK(stays.back() >= static_cast<int>(Speculation::kLongStay));
+  CHECK(stays.back() <= static_cast<int>(Speculation::kLongStay) + 3);
+  CHECK(stays[1] > stays[0]);
+}
+
+TEST_CASE("speculation: it comes back when the scores do, and forgets how long it was away") {
+  Stream stream;
+  stream.fails = 1000;
+  stream.speculated(500);
+  stream.fails = 0;
+  CHECK(stream.speculated(1000) > 400);
+  CHECK(stream.speculated(100) == 100);
+  stream.fails = 1000;
+  CHECK(stream.speculated(64) <= 2);
+  CHECK(stream.speculated(8) == 1);
+}
+
+TEST_CASE("speculation: failures of several launches that come in at once are shared out among them") {
+  LaunchReport report;
+  Speculation speculation(&report, 100);
+  for (int i = 0; i < 50; ++i) CHECK(speculation.next().speculate);
+  report.started = 50;
+  report.failures = 49 * 60;
+  CHECK(speculation.next().speculate);
+  for (int i = 0; i < 50; ++i) speculation.next();
+  report.started = 101;
+  report.failures += 51 * 160;
+  CHECK(!speculation.next().speculate);
+}
+
+TEST_CASE("speculation: a trial counts once a later launch has begun, however many were queued behind it") {
+  LaunchReport report;
+  Speculation speculation(&report, 100);
+  std::uint32_t number = speculation.next().launch;
+  report = {.failures = 1000, .started = number};
+  std::uint32_t trial = 0;
+  while (trial == 0) {
+    const Speculation::Choice choice = speculation.next();
+    if (choice.speculate) trial = choice.launch;
+  }
+  for (int i = 0; i < 200; ++i) CHECK(!speculation.next().speculate);
+  report.started = trial;  // it runs: nothing is known yet
+  CHECK(!speculation.next().speculate);
+  report.started = trial + 1;
+  CHECK(speculation.next().speculate);
+}
+
+TEST_CASE("speculation: a graph that is replayed and reports an old number changes nothing") {
+  Stream stream;
+  stream.speculated(100);
+  stream.report.started = 3;
+  stream.report.failures += 100000;
+  CHECK(stream.speculation.next().speculate);
+}
+
+TEST_CASE("speculation: threads get a number each") {
+  LaunchReport report;
+  Speculation speculation(&report, 1e9);
+  std::vector<std::vector<std::uint32_t>> numbers(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& mine : numbers)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 1000; ++i) mine.push_back(speculation.next().launch);
+      });
+  }
+  std::vector<bool> seen(4001);
+  for (const auto& mine : numbers)
+    for (const std::uint32_t number : mine) {
+      REQUIRE(number <= 4000);
+      CHECK(!seen[number]);
+      seen[number] = true;
+    }
+}
+
+}  // namespace attune::runtime
