@@ -12,6 +12,9 @@
 #include "cli/store_lookup.h"
 #include "cli/table.h"
 #include "cli/wording.h"
+#include "codegen/space.h"
+#include "runtime/keys.h"
+#include "runtime/plan_state.h"
 #include "tuner/explain.h"
 
 namespace attune::cli {
@@ -233,6 +236,21 @@ ExitCode explain_nothing(cache::Store& store, const tuner::Explanation& x, std::
   return ExitCode::failure;
 }
 
+// The second kernel of a plan whose winner speculates: what launches take while the scores are peaked.
+Json explain_twin(cache::Store& store, const tuner::Explanation& x, Output& output) {
+  if (x.problem.op != Op::forward || !runtime::speculates(codegen::parse_config(x.winner->timing.config)))
+    return nullptr;
+  Problem peaked = x.problem;
+  peaked.scores = ScoreKind::peaked;
+  const auto winner = store.winner(runtime::plan_key(peaked, x.device, codegen::emitter_digest()));
+  const std::string config =
+      winner ? winner->config : codegen::to_string(codegen::default_config(arch_of_identity(x.device), peaked));
+  const char* origin = winner ? "cache" : "heuristic";
+  output.line();
+  output.line("on peaked scores launches take {} ({})", config, origin);
+  return {{"problem", to_string(peaked)}, {"config", config}, {"origin", origin}};
+}
+
 ExitCode run(const Flags& flags, Output& output) {
   const std::size_t limit = static_cast<std::size_t>(parse_count("limit", flags.limit, 0));
   cache::Store store = flags.cache.require(output, true);
@@ -246,6 +264,7 @@ ExitCode run(const Flags& flags, Output& output) {
   document["plan_key"] = x.plan_key;
   if (!x.winner) return explain_nothing(store, x, limit, output);
   print(x, limit, output);
+  document["peaked"] = explain_twin(store, x, output);
   document["session"] = x.session;
   document["regime"] = x.regime;
   document["finished"] = x.finished;

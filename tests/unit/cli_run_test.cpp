@@ -174,6 +174,8 @@ TEST_CASE("explain names winner, runner-up and losers, from the cache alone") {
     CHECK(document["problem"] == to_string(tuned.problem));
     CHECK(document["winner"]["median"].get<double>() == doctest::Approx(1.002e-3).epsilon(0.01));
     CHECK(document["runner_up"]["tied"] == true);
+    CHECK(document["peaked"].is_null() ==
+          (document["winner"]["config"].get<std::string>().find("softmax=exact") != std::string::npos));
     CHECK(document["losers"].size() == 1);
     CHECK(document["losers"][0]["status"] == "wrong");
     CHECK(document["losers"][0]["differences"].size() == 1);
