@@ -198,7 +198,8 @@ EmittedKernel emit(const KernelSpec& spec) {
     fail(ErrorCode::invalid_argument, "config: {}", *reason);
   if (const std::string fault = simulate(spec); !fault.empty())
     fail(ErrorCode::internal, "schedule {}: {}", schedule_for(spec.config).name, fault);
-  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh", "ptx/shared.cuh",                                  "ptx/wgmma.cuh", "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
+  std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh",    "ptx/shared.cuh",    "ptx/wgmma.cuh",
+                                 "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
   if (spec.config.softmax != Softmax::exact) {
     parts.push_back(spec.config.tally == Tally::free ? "forward/count_free.cuh" : "forward/count_fixed.cuh");
     parts.push_back("forward/speculative.cuh");

@@ -327,7 +327,6 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
     if (blockIdx.x == 0) report_start(params);
   }
   __syncthreads();
-  follow_closely();
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();
     if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);

@@ -304,7 +304,6 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
     fence_mbarrier_init();
   }
   __syncthreads();
-  follow_closely();
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();
     if (threadIdx.x == 0) {

@@ -19,15 +19,17 @@ TEST_CASE("adaptive: failures and starts arrive in the host's memory") {
   kernel->launch(plain.args(), report.get(), 1);
   device()->synchronize();
   CHECK(report.get()->started == 1);
-  CHECK(report.get()->failures == 0);
+  const double limit = runtime::failure_limit(problem(), codegen::parse_config(pinned.info().config).block_n);
+  const std::uint32_t few = report.get()->failures;
+  CHECK(few < limit / 16);
   kernel->launch(wide.args(), report.get(), 2);
   device()->synchronize();
   CHECK(report.get()->started == 2);
-  const std::uint32_t once = report.get()->failures;
-  CHECK(once > runtime::failure_limit(problem(), codegen::parse_config(pinned.info().config).block_n));
+  const std::uint32_t once = report.get()->failures - few;
+  CHECK(once > limit);
   kernel->launch(wide.args(), report.get(), 3);
   device()->synchronize();
-  CHECK(report.get()->failures == 2 * once);
+  CHECK(report.get()->failures == few + 2 * once);
 }
 
 TEST_CASE("adaptive: right on peaked scores before and after the change, and back on ordinary ones") {
