@@ -23,6 +23,13 @@ void check_range(const char* name, std::int64_t value, std::int64_t low, std::in
 
 }  // namespace
 
+std::optional<Problem> peaked_twin(const Problem& problem) {
+  if (problem.op != Op::forward || problem.scores != ScoreKind::any) return std::nullopt;
+  Problem twin = problem;
+  twin.scores = ScoreKind::peaked;
+  return twin;
+}
+
 void validate(const Problem& p) {
   check_head_dim("head_dim", p.head_dim);
   check_head_dim("head_dim_v", p.head_dim_v);

@@ -124,7 +124,10 @@ tuner::Request request_for(cache::Store store, const std::vector<Problem>& probl
 }
 
 ExitCode run(const Flags& flags, Output& output) {
-  const std::vector<Problem> problems = flags.problems.problems(output);
+  // Without a GPU nothing wins, and who names configs wants these.
+  const bool search = !flags.no_gpu && flags.configs.empty();
+  const std::vector<Problem> problems =
+      search ? flags.problems.problems_and_twins(output) : flags.problems.problems(output);
   const double seconds = flags.budget ? parse_duration("budget", *flags.budget)
                                       : kSecondsPerProblem * static_cast<double>(problems.size());
   const std::int64_t candidates =

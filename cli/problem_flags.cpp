@@ -118,7 +118,10 @@ std::vector<std::string> ProblemFlags::given() const {
 }
 
 bool ProblemFlags::admits(const Problem& problem) const {
-  if (!problem_.empty()) return problem == this->problem();
+  if (!problem_.empty()) {
+    const Problem asked = this->problem();
+    return problem == asked || (!says_scores() && problem == peaked_twin(asked));
+  }
   Problem wanted = over(problem);
   // --head-dim and --heads alone say nothing about their neighbours.
   if (!head_dim_v_) wanted.head_dim_v = problem.head_dim_v;

@@ -31,6 +31,8 @@ struct ProblemFlags {
   Arch arch() const;
   /// Names of the flags that were given, --arch not among them.
   std::vector<std::string> given() const;
+  /// Whether it was said what kind of scores is meant; if not, a problem and its peaked twin are.
+  bool says_scores() const { return scores_.has_value() || problem_.find("scores=") != std::string::npos; }
   /// Whether a problem agrees with every flag that was given.
   bool admits(const Problem& problem) const;
   /// `base` with the fields that were given, unchecked.

@@ -67,11 +67,11 @@ std::vector<Problem> ProblemSetFlags::of_grid() const {
   if (!model_.empty()) given.emplace_back("--model");
   if (seqlens_) given.emplace_back("--seqlens");
   if (tokens_) given.emplace_back("--tokens");
-  constexpr std::array<std::string_view, 3> kAllowed{"--op", "--dtype", "--deterministic"};
+  constexpr std::array<std::string_view, 4> kAllowed{"--op", "--dtype", "--deterministic", "--scores"};
   for (const std::string& name : given) {
     if (std::ranges::find(kAllowed, name) == kAllowed.end()) {
       fail(ErrorCode::invalid_argument,
-           "grid: says what {} would say (allowed beside it: --op, --dtype, --deterministic)", name);
+           "grid: says what {} would say (allowed beside it: --op, --dtype, --deterministic, --scores)", name);
     }
   }
   const Problem base = one_.over({});
@@ -105,6 +105,15 @@ std::vector<Problem> ProblemSetFlags::problems(Output& output) const {
   return problems;
 }
 
+std::vector<Problem> ProblemSetFlags::problems_and_twins(Output& output) const {
+  std::vector<Problem> all;
+  for (const Problem& problem : problems(output)) {
+    all.push_back(problem);
+    if (const std::optional<Problem> twin = peaked_twin(problem); twin && !one_.says_scores()) all.push_back(*twin);
+  }
+  return all;
+}
+
 bool ProblemSetFlags::any() const {
   return !model_.empty() || !grid_.empty() || seqlens_ || tokens_ || !one_.given().empty();
 }
@@ -112,7 +121,7 @@ bool ProblemSetFlags::any() const {
 std::function<bool(const Problem&)> ProblemSetFlags::filter(Output& output) const {
   if (model_.empty() && grid_.empty() && !seqlens_)
     return [this](const Problem& problem) { return one_.admits(problem); };
-  return [wanted = problems(output)](const Problem& problem) {
+  return [wanted = problems_and_twins(output)](const Problem& problem) {
     return std::ranges::find(wanted, problem) != wanted.end();
   };
 }

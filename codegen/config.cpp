@@ -19,7 +19,6 @@ constexpr std::array<const char*, 2> kQSources{"shared", "registers"};
 constexpr std::array<const char*, 3> kOBuffers{"own", "over_q", "direct"};
 constexpr std::array<const char*, 2> kBoundaries{"overlapped", "drained"};
 constexpr std::array<const char*, 3> kGrids{"plain", "persistent", "dynamic"};
-constexpr std::array<const char*, 2> kTallies{"free", "fixed"};
 constexpr std::array<const char*, 3> kDiagonals{"masked", "trimmed", "skipped"};
 
 Fields kernel_fields(const Config& c) {
@@ -29,26 +28,24 @@ Fields kernel_fields(const Config& c) {
     fields.insert(fields.begin(), {"family", name_of(kFamilies, c.family)});
     return fields;
   }
-  Fields fields{{"family", name_of(kFamilies, c.family)},
-                {"consumers", std::to_string(c.consumers)},
-                {"block_n", std::to_string(c.block_n)},
-                {"stages", std::to_string(c.stages)},
-                {"softmax", name_of(kSoftmaxes, c.softmax)},
-                {"order", name_of(kOrders, c.order)},
-                {"ping_pong", flag(c.ping_pong)},
-                {"q", name_of(kQSources, c.q)},
-                {"q_buffers", std::to_string(c.q_buffers)},
-                {"q_ahead", flag(c.q_ahead)},
-                {"o", name_of(kOBuffers, c.o)},
-                {"o_pieces", std::to_string(c.o_pieces)},
-                {"boundary", name_of(kBoundaries, c.boundary)},
-                {"grid", name_of(kGrids, c.grid)},
-                {"diagonal", name_of(kDiagonals, c.diagonal)},
-                {"exact_tail", flag(c.exact_tail)},
-                {"remember", flag(c.remember)},
-                {"warp_epilogue", flag(c.warp_epilogue)}};
-  if (c.tally != Tally::free) fields.emplace_back("tally", name_of(kTallies, c.tally));
-  return fields;
+  return {{"family", name_of(kFamilies, c.family)},
+          {"consumers", std::to_string(c.consumers)},
+          {"block_n", std::to_string(c.block_n)},
+          {"stages", std::to_string(c.stages)},
+          {"softmax", name_of(kSoftmaxes, c.softmax)},
+          {"order", name_of(kOrders, c.order)},
+          {"ping_pong", flag(c.ping_pong)},
+          {"q", name_of(kQSources, c.q)},
+          {"q_buffers", std::to_string(c.q_buffers)},
+          {"q_ahead", flag(c.q_ahead)},
+          {"o", name_of(kOBuffers, c.o)},
+          {"o_pieces", std::to_string(c.o_pieces)},
+          {"boundary", name_of(kBoundaries, c.boundary)},
+          {"grid", name_of(kGrids, c.grid)},
+          {"diagonal", name_of(kDiagonals, c.diagonal)},
+          {"exact_tail", flag(c.exact_tail)},
+          {"remember", flag(c.remember)},
+          {"warp_epilogue", flag(c.warp_epilogue)}};
 }
 
 }  // namespace
@@ -127,8 +124,6 @@ Config parse_config(std::string_view text) {
       c.remember = truth(key, value);
     else if (key == "warp_epilogue")
       c.warp_epilogue = truth(key, value);
-    else if (key == "tally")
-      c.tally = value_of<Tally>(kTallies, key, value);
     else if (key == "workers")
       c.workers = number(key, value, 0, 1 << 20);
     else if (key == "section")
@@ -136,8 +131,8 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, tally, "
-           "workers, section)",
+           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, workers, "
+           "section)",
            key);
   }
   return c;

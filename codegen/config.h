@@ -58,12 +58,6 @@ enum class Diagonal {
   trimmed,  ///< the upper warpgroup computes half the block (block_m = block_n = 128)
   skipped,  ///< a warpgroup skips blocks that lie wholly above its diagonal
 };
-/// How a warp whose speculation failed counts that. Both count the same; ptxas finds registers for some kernels with
-/// the one alone and for some with the other.
-enum class Tally {
-  free,   ///< the compiler may move it
-  fixed,  ///< it stays where it is
-};
 
 struct Config {
   Family family = Family::sm90;
@@ -88,7 +82,6 @@ struct Config {
   bool exact_tail = false;  ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
   bool remember = true;     ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
   bool warp_epilogue = false;  ///< each warp stages and stores its own 16 rows of O
-  Tally tally = Tally::free;
   // -- launch part: run-time arguments, not hashed into the build
   int workers = 0;  ///< blocks of a persistent grid; 0: one per SM
   int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()
@@ -101,8 +94,7 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-/// Canonical text: every key of the family (tally only if it is not free), fixed order,
-/// "family=sm90,consumers=2,block_n=128,...".
+/// Canonical text: every key of the family, fixed order, "family=sm90,consumers=2,block_n=128,...".
 std::string to_string(const Config& config);
 /// The kernel part alone (no workers, no section, no parts): equal text means equal kernels.
 std::string kernel_part(const Config& config);

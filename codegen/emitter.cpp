@@ -127,7 +127,6 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   const RegisterSplit registers = register_split(c);
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
   const bool q_by_warp = c.moves_q();
-  // The start is reported where ptxas then finds registers for the built-in table's kernels: these two places.
   const bool speculates = c.softmax != Softmax::exact;
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
   out.open(
@@ -151,19 +150,14 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   out.close();
   if (speculates) out.line("tally = 0;");
   out.line("fence_mbarrier_init();");
-  if (speculates) out.line("if (blockIdx.x == 0) report_start(params);");
   out.close();
   out.line("__syncthreads();");
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", registers.producer);
-  if (speculates) {
-    out.line("if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);");
-  } else {
-    out.open("if (threadIdx.x == 0) {");
-    out.line("if (blockIdx.x == 0) report_start(params);");
-    out.line("produce(&map_q, &map_k, &map_v, params, shared);");
-    out.close();
-  }
+  out.open("if (threadIdx.x == 0) {");
+  out.line("produce(&map_q, &map_k, &map_v, params, shared);");
+  out.line("if (blockIdx.x == 0) report_start(params);  // here nobody waits for it");
+  out.close();
   out.reopen("} else {");
   out.line("setmaxnreg_inc<{}>();", registers.consumer);
   if (two_consumers) {
@@ -200,10 +194,7 @@ EmittedKernel emit(const KernelSpec& spec) {
     fail(ErrorCode::internal, "schedule {}: {}", schedule_for(spec.config).name, fault);
   std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh",    "ptx/shared.cuh",    "ptx/wgmma.cuh",
                                  "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
-  if (spec.config.softmax != Softmax::exact) {
-    parts.push_back(spec.config.tally == Tally::free ? "forward/count_free.cuh" : "forward/count_fixed.cuh");
-    parts.push_back("forward/speculative.cuh");
-  }
+  if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   const Schedule schedule = schedule_for(spec.config);

@@ -92,9 +92,11 @@ std::vector<std::string> compile_options(const KernelSpec& spec);
 struct ForwardParams {
   float* lse = nullptr;         ///< [batch, heads, seqlen_q], may be null: not written
   unsigned* counter = nullptr;  ///< two words: next tile, blocks done
-  /// Two words in memory that the host sees, null: nothing is told. To the first one a speculative kernel adds the
-  /// blocks of keys that a warp's reference did not serve for; in the second one stands, once it has begun, `launch`.
-  unsigned* report = nullptr;
+  /// To this a speculative kernel adds the blocks of keys that a warp's reference did not serve for. Null: to nothing.
+  unsigned* failures = nullptr;
+  /// In memory that the host sees; needs `failures`, null: nothing is told. Once the launch has begun the upper half is
+  /// `launch`, the lower half what `failures` then was.
+  std::uint64_t* report = nullptr;
   void* o = nullptr;  ///< with its strides in elements: OBuffer::direct stores O without a tensor map
   std::int64_t o_batch = 0, o_head = 0, o_row = 0;
   std::int32_t seqlen_q = 0;

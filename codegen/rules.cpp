@@ -26,7 +26,6 @@ Reason schedule(const Arch&, const KernelSpec& s) {
     return "softmax: speculation needs an intact S (allowed with order pv_qk or serial)";
   if (c.ping_pong && (c.consumers < 2 || c.order == Order::serial))
     return "ping_pong: needs two consumers or more and an order other than serial";
-  if (c.tally != Tally::free && c.softmax == Softmax::exact) return "tally: only speculation has failures to count";
   if (!c.remember && c.softmax != Softmax::zero) return "remember: only softmax zero has something to remember";
   return {};
 }

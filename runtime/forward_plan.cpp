@@ -77,7 +77,7 @@ unsigned* ForwardPlan::counter(const ForwardArgs& args) const {
   return static_cast<unsigned*>(args.workspace);
 }
 
-void ForwardPlan::launch(const ForwardArgs& args, LaunchReport* report, std::uint32_t number) const {
+void ForwardPlan::launch(const ForwardArgs& args, const Told& told) const {
   const float scale = checked_scale(args.scale);
   check_alignment("lse", args.lse, alignof(float));
   if (!maps_) return;
@@ -89,8 +89,9 @@ void ForwardPlan::launch(const ForwardArgs& args, LaunchReport* report, std::uin
   codegen::ForwardParams params = params_;
   params.lse = args.lse;
   params.counter = counter(args);
-  params.report = report == nullptr ? nullptr : &report->failures;
-  params.launch = number;
+  params.failures = told.failures;
+  params.report = reinterpret_cast<std::uint64_t*>(told.report);
+  params.launch = told.launch;
   const Strides& o = args.o_strides == Strides{} ? default_o_strides_ : args.o_strides;
   params.o = args.o;
   params.o_batch = o.batch;
@@ -115,14 +116,20 @@ AdaptiveForwardPlan::AdaptiveForwardPlan(std::shared_ptr<const ForwardPlan> spec
     : PlanState(*speculative),
       speculative_(std::move(speculative)),
       exact_(std::move(exact)),
+      failures_(device(), sizeof(unsigned)),
       report_(device()),
       speculation_(report_.get(), failure_limit(problem(), shape().block_n)) {
+  const unsigned none = 0;
+  device().copy_to_device(failures_.data(), &none, sizeof none);
   set_peaked_config(exact_->info().config);
 }
 
 void AdaptiveForwardPlan::launch(const ForwardArgs& args) const {
   const Speculation::Choice choice = speculation_.next();
-  (choice.speculate ? speculative_ : exact_)->launch(args, report_.get(), choice.launch);
+  (choice.speculate ? speculative_ : exact_)
+      ->launch(
+          args,
+          {.failures = static_cast<unsigned*>(failures_.data()), .report = report_.get(), .launch = choice.launch});
 }
 
 std::size_t AdaptiveForwardPlan::workspace_bytes() const {

@@ -7,14 +7,21 @@
 
 namespace attune::runtime {
 
+/// codegen::ForwardParams's members of these names.
+struct Told {
+  unsigned* failures = nullptr;
+  LaunchReport* report = nullptr;
+  std::uint32_t launch = 0;
+};
+
 class ForwardPlan final : public PlanState {
  public:
   ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source);
 
   using PlanState::launch;
-  void launch(const ForwardArgs& args) const override { launch(args, nullptr, 0); }
-  /// The same as launch number `number` of those that write to `report`, which may be null.
-  void launch(const ForwardArgs& args, LaunchReport* report, std::uint32_t number) const;
+  void launch(const ForwardArgs& args) const override { launch(args, {}); }
+  /// The same as one of the launches that tell the host how they fare.
+  void launch(const ForwardArgs& args, const Told& told) const;
   std::size_t workspace_bytes() const override { return shape().counter ? WorkspacePool::kBytes : 0; }
 
  private:
@@ -42,6 +49,7 @@ class AdaptiveForwardPlan final : public PlanState {
 
  private:
   std::shared_ptr<const ForwardPlan> speculative_, exact_;
+  DeviceBuffer failures_;
   SharedObject<LaunchReport> report_;
   mutable Speculation speculation_;  // a launch changes nothing that a caller sees but which kernel computes
 };

@@ -184,14 +184,12 @@ Plan RuntimeState::resolve(const Problem& problem, const PlanOptions& options, c
 }
 
 Plan RuntimeState::adaptive(Plan plan, const PlanOptions& options) {
-  if (options.pinned || plan.problem().op != Op::forward || !speculates(codegen::parse_config(plan.info().config)))
-    return plan;
-  Problem peaked = plan.problem();
-  peaked.scores = ScoreKind::peaked;
+  const std::optional<Problem> peaked = peaked_twin(plan.problem());
+  if (options.pinned || !peaked || !speculates(codegen::parse_config(plan.info().config))) return plan;
   try {
-    std::optional<Plan> exact = from_packs(peaked);
-    if (!exact) exact = from_cache(peaked, Origin::cache);
-    if (!exact && options.on_miss != MissPolicy::fail) exact = by_heuristic(peaked);
+    std::optional<Plan> exact = from_packs(*peaked);
+    if (!exact) exact = from_cache(*peaked, Origin::cache);
+    if (!exact && options.on_miss != MissPolicy::fail) exact = by_heuristic(*peaked);
     if (exact && !speculates(codegen::parse_config(exact->info().config))) return adaptive_plan(plan, *exact);
   } catch (const Error& error) {
     // It is as right without one.

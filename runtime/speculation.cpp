@@ -6,8 +6,8 @@ namespace attune::runtime {
 namespace {
 
 // Written by the device.
-std::uint32_t read(const std::uint32_t& word) {
-  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
+LaunchReport read(const LaunchReport& report) {
+  return std::atomic_ref<LaunchReport>(const_cast<LaunchReport&>(report)).load(std::memory_order_acquire);
 }
 
 // Numbers of launches wrap around.
@@ -24,9 +24,7 @@ Speculation::Choice Speculation::next() noexcept {
 }
 
 bool Speculation::decide(std::uint32_t launch) noexcept {
-  // In this order: the failures of what was launched before `started` are then among those that are read.
-  const std::uint32_t started = read(report_->started);
-  const std::uint32_t failures = read(report_->failures);
+  const auto [failures, started] = read(*report_);
   if (!exact_.load(std::memory_order_relaxed)) {
     if (!is_behind(started, known_.started)) return true;
     const bool bad = too_many(failures - known_.failures, started - known_.started);

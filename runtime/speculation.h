@@ -6,11 +6,11 @@
 
 namespace attune::runtime {
 
-/// What launches tell the host, in memory that both see (codegen::ForwardParams::report): the device writes, the host
-/// reads.
-struct LaunchReport {          // in this order, as kernels have it
-  std::uint32_t failures = 0;  ///< blocks of keys for which a warp's speculation failed, of all launches so far
-  std::uint32_t started = 0;   ///< number of the launch that began last
+/// What launches tell the host, in memory that both see (codegen::ForwardParams::report): the device writes all of it
+/// at once, the host reads.
+struct alignas(8) LaunchReport {  // in this order, as kernels have it
+  std::uint32_t failures = 0;     ///< blocks of keys for which a warp's speculation failed, of all launches before
+  std::uint32_t started = 0;      ///< number of the launch that began last
 };
 
 /// Follows how often speculation fails. While it does for more than a share of the blocks, launches take the exact

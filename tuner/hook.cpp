@@ -11,6 +11,7 @@ class Hook : public runtime::TuneHook {
   void tune(const runtime::TuneRequest& request, std::stop_token stop) override {
     const runtime::DeviceProperties& device = request.device->properties();
     Request own{.store = request.store, .problems = {request.problem}};
+    if (const std::optional<Problem> twin = peaked_twin(request.problem)) own.problems.push_back(*twin);
     // The worker counts devices by itself; the UUID holds whatever this process has set since it started.
     own.devices = {device.uuid.empty() ? std::to_string(device.ordinal) : device.uuid};
     own.seconds = request.seconds;

@@ -2,11 +2,11 @@
 // Run-time arguments of a forward kernel; the host's mirror is codegen::ForwardParams.
 
 struct ForwardParams {
-  float* lse;         // [batch, heads, seqlen_q]; null: not written
-  uint32_t* counter;  // next tile, blocks done
-  uint32_t* report;   // in memory that the host sees: failures of speculation, number of the launch that began last;
-                      // null: nothing is told
-  uint16_t* o;        // with its strides in elements, where a kernel stores O without a tensor map
+  float* lse;          // [batch, heads, seqlen_q]; null: not written
+  uint32_t* counter;   // next tile, blocks done
+  uint32_t* failures;  // of speculation, in all launches so far; null: nobody counts
+  uint64_t* report;    // in memory that the host sees, null: nothing is told; see report_start()
+  uint16_t* o;         // with its strides in elements, where a kernel stores O without a tensor map
   int64_t o_batch, o_head, o_row;
   int32_t seqlen_q, seqlen_k;
   int32_t heads, group;          // query heads; query heads per KV head
@@ -15,4 +15,4 @@ struct ForwardParams {
   float scale, scale_log2;       // softmax scale; the same times log2(e)
   uint32_t launch;               // its number
 };
-static_assert(sizeof(ForwardParams) == 104, "the host passes 104 bytes");
+static_assert(sizeof(ForwardParams) == 112, "the host passes 112 bytes");

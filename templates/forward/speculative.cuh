@@ -1,9 +1,9 @@
-// needs: types.cuh element.cuh ptx/math.cuh forward/softmax.cuh
+// needs: types.cuh element.cuh ptx/math.cuh forward/softmax.cuh forward/failures.cuh
 // Speculative softmax: the exponentials use a reference fixed beforehand, so there is no row maximum, no shuffle and no
 // rescale of O in the common case. The row sums, which are needed anyway, prove afterwards that the reference served:
 // a sum outside the element type's window (or NaN) sends the warp down the exact path, from S, which is still intact.
 // So does a row that one key dominates: with the row maximum as reference its P is exactly 1, with any other it is
-// rounded, and the rounding error would be O's. Failures are counted: count_failure() of one of the count_*.cuh.
+// rounded, and the rounding error would be O's. Failures are counted.
 
 // Share of a row's sum from which on one key dominates it: less in a tile's first block, where looking costs little.
 constexpr float kFirstDominance = 0.5f;

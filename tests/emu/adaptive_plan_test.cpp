@@ -18,7 +18,7 @@ constexpr tuner::Scores kWide{.name = "sd 30", .sd = 30};
 
 constexpr const char* kSpeculative[] = {
     "softmax=zero,order=pv_qk,consumers=1,ping_pong=0,block_n=128",
-    "softmax=first_max,order=pv_qk,consumers=1,ping_pong=0,block_n=128,grid=dynamic,tally=fixed",
+    "softmax=first_max,order=pv_qk,consumers=1,ping_pong=0,block_n=128,grid=dynamic",
 };
 constexpr const char* kExact = "softmax=exact,order=qk_pv,consumers=2,block_n=64";
 
@@ -39,6 +39,26 @@ struct Scene {
   }
 };
 
+// What a plan's launches tell, beside what an AdaptiveForwardPlan has.
+struct Telling {
+  explicit Telling(runtime::Device& device) : device(device), counted(device, sizeof(unsigned)), report(device) {
+    const unsigned none = 0;
+    device.copy_to_device(counted.data(), &none, sizeof none);
+  }
+  runtime::Told launch(std::uint32_t number) const {
+    return {.failures = static_cast<unsigned*>(counted.data()), .report = report.get(), .launch = number};
+  }
+  unsigned failures() const {
+    unsigned all = 0;
+    device.copy_to_host(&all, counted.data(), sizeof all);
+    return all;
+  }
+
+  runtime::Device& device;
+  runtime::DeviceBuffer counted;
+  runtime::SharedObject<runtime::LaunchReport> report;
+};
+
 void expect_right(const cli::EmulatedTensors& tensors) {
   CHECK(tuner::violation(tensors.accuracy(), tensors.bounds()).value_or("") == "");
 }
@@ -51,26 +71,31 @@ TEST_CASE("adaptive plan: a speculative kernel counts its failures, on scores th
     CAPTURE(std::string(config));
     Scene scene;
     const runtime::ForwardPlan plan(scene.context, kProblem, scene.source(config));
-    const runtime::SharedObject<runtime::LaunchReport> report(*scene.device);
+    const Telling telling(*scene.device);
+    const runtime::LaunchReport& report = *telling.report.get();
     cli::EmulatedTensors plain(*scene.device, kProblem, {}), wide(*scene.device, kProblem, {.scores = kWide});
-    plan.launch(plain.args(), report.get(), 7);
+    plan.launch(plain.args(), telling.launch(7));
     expect_right(plain);
-    CHECK(report.get()->failures == 0);
-    CHECK(report.get()->started == 7);
-    plan.launch(wide.args(), report.get(), 8);
+    CHECK(telling.failures() == 0);
+    CHECK(report.started == 7);
+    plan.launch(wide.args(), telling.launch(8));
     expect_right(wide);
-    const std::uint32_t once = report.get()->failures;
+    const unsigned once = telling.failures();
     CHECK(once > kWarpBlocks / 4);
     CHECK(once < kWarpBlocks);
-    CHECK(report.get()->started == 8);
+    CHECK(report.started == 8);
+    CHECK(report.failures == 0);
     wide.reset();
-    plan.launch(wide.args(), report.get(), 9);
-    CHECK(report.get()->failures == 2 * once);
+    plan.launch(wide.args(), telling.launch(9));
+    CHECK(telling.failures() == 2 * once);
+    CHECK(report.started == 9);
+    CHECK(report.failures == once);
     // Nobody need be told.
     wide.reset();
     plan.launch(wide.args());
     expect_right(wide);
-    CHECK(report.get()->failures == 2 * once);
+    CHECK(telling.failures() == 2 * once);
+    CHECK(report.started == 9);
     scene.expect_clean(4);
   }
 }
@@ -79,12 +104,12 @@ TEST_CASE("adaptive plan: an exact kernel tells which launch began") {
   if (!attune::tests::nvrtc()) return;
   Scene scene;
   const runtime::ForwardPlan plan(scene.context, kProblem, scene.source(kExact));
-  const runtime::SharedObject<runtime::LaunchReport> report(*scene.device);
+  const Telling telling(*scene.device);
   cli::EmulatedTensors wide(*scene.device, kProblem, {.scores = kWide});
-  plan.launch(wide.args(), report.get(), 5);
+  plan.launch(wide.args(), telling.launch(5));
   expect_right(wide);
-  CHECK(report.get()->started == 5);
-  CHECK(report.get()->failures == 0);
+  CHECK(telling.report.get()->started == 5);
+  CHECK(telling.report.get()->failures == 0);
   scene.expect_clean(1);
 }
 
@@ -108,7 +133,7 @@ TEST_CASE("adaptive plan: launches change to the exact kernel for wide scores, a
   // Which kernel it was shows in how much there was to do.
   const auto is_exact = [&](auto count) { return count > 0.95 * by_exact && count < 1.05 * by_exact; };
   for (int i = 0; i < 3; ++i) CHECK(!is_exact(instructions(plan, plain)));
-  CHECK(!is_exact(instructions(plan, wide)));
+  for (int i = 0; i < 2; ++i) CHECK(!is_exact(instructions(plan, wide)));
   for (int i = 0; i < 3; ++i) CHECK(is_exact(instructions(plan, wide)));
 }
 

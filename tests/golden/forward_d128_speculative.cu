@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0
 
-#line 742 "kernel.cu"
+#line 747 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -324,12 +324,14 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
     }
     tally = 0;
     fence_mbarrier_init();
-    if (blockIdx.x == 0) report_start(params);
   }
   __syncthreads();
   if (warpgroup == 0) {
     setmaxnreg_dec<24>();
-    if (threadIdx.x == 0) produce(&map_q, &map_k, &map_v, params, shared);
+    if (threadIdx.x == 0) {
+      produce(&map_q, &map_k, &map_v, params, shared);
+      if (blockIdx.x == 0) report_start(params);  // here nobody waits for it
+    }
   } else {
     setmaxnreg_inc<240>();
     consume(&map_o, params, shared, warpgroup - 1);

@@ -14,22 +14,26 @@ TEST_CASE("adaptive: failures and starts arrive in the host's memory") {
   const Plan pinned = shared_runtime().plan(problem(), {.pinned = true});
   const auto kernel = std::dynamic_pointer_cast<const runtime::ForwardPlan>(pinned.state());
   REQUIRE(kernel);
+  runtime::DeviceBuffer counted(*device(), sizeof(unsigned));
+  const unsigned none = 0;
+  device()->copy_to_device(counted.data(), &none, sizeof none);
   const runtime::SharedObject<runtime::LaunchReport> report(*device());
   Attention plain(problem()), wide(problem(), {.q_scale = 30});
-  kernel->launch(plain.args(), report.get(), 1);
-  device()->synchronize();
-  CHECK(report.get()->started == 1);
+  // The failures of the launches before, as launch `number` tells them when it begins.
+  const auto launch = [&](const Attention& attention, std::uint32_t number) {
+    kernel->launch(attention.args(),
+                   {.failures = static_cast<unsigned*>(counted.data()), .report = report.get(), .launch = number});
+    device()->synchronize();
+    CHECK(report.get()->started == number);
+    return report.get()->failures;
+  };
+  CHECK(launch(plain, 1) == 0);
   const double limit = runtime::failure_limit(problem(), codegen::parse_config(pinned.info().config).block_n);
-  const std::uint32_t few = report.get()->failures;
+  const std::uint32_t few = launch(wide, 2);
   CHECK(few < limit / 16);
-  kernel->launch(wide.args(), report.get(), 2);
-  device()->synchronize();
-  CHECK(report.get()->started == 2);
-  const std::uint32_t once = report.get()->failures - few;
+  const std::uint32_t once = launch(wide, 3) - few;
   CHECK(once > limit);
-  kernel->launch(wide.args(), report.get(), 3);
-  device()->synchronize();
-  CHECK(report.get()->failures == few + 2 * once);
+  CHECK(launch(plain, 4) == few + 2 * once);
 }
 
 TEST_CASE("adaptive: right on peaked scores before and after the change, and back on ordinary ones") {

@@ -112,6 +112,38 @@ TEST_CASE("problem flags: which problems they admit") {
   CHECK_FALSE(admits({"--problem", "heads=8"}));
 }
 
+TEST_CASE("problem flags: a problem's peaked twin is meant, too, where scores are not mentioned") {
+  const Problem p{.batch = 2};
+  const Problem twin = peaked_twin(p).value();
+  CHECK(twin == parse_problem("batch=2,scores=peaked"));
+  CHECK(!peaked_twin(twin));
+  CHECK(!peaked_twin({.op = Op::backward}));
+  const auto meant = [&](std::vector<std::string> words) {
+    bool any = false, peaked = false;
+    with<cli::ProblemSetFlags>(words, [&](const cli::ProblemSetFlags& flags) {
+      std::ostringstream out, err;
+      cli::Output output({.out = out, .err = err});
+      const auto filter = flags.filter(output);
+      any = filter(p);
+      peaked = filter(twin);
+    });
+    return std::pair(any, peaked);
+  };
+  CHECK(meant({"--batch", "2"}) == std::pair(true, true));
+  CHECK(meant({"--problem", "batch=2"}) == std::pair(true, true));
+  CHECK(meant({"--seqlens", "4096", "--batch", "2"}) == std::pair(true, true));
+  CHECK(meant({"--seqlens", "4096", "--batch", "2", "--scores", "any"}) == std::pair(true, false));
+  CHECK(meant({"--batch", "2", "--scores", "peaked"}) == std::pair(false, true));
+  CHECK(meant({"--problem", "batch=2,scores=peaked"}) == std::pair(false, true));
+  CHECK(meant({"--problem", "batch=2,scores=any"}) == std::pair(true, false));
+  with<cli::ProblemSetFlags>({"--batch", "2"}, [&](const cli::ProblemSetFlags& flags) {
+    std::ostringstream out, err;
+    cli::Output output({.out = out, .err = err});
+    CHECK(flags.problems(output) == std::vector{p});
+    CHECK(flags.problems_and_twins(output) == std::vector{p, twin});
+  });
+}
+
 TEST_CASE("problem sets: lengths share the tokens") {
   const std::vector<Problem> problems = problems_of({"--seqlens", "512,32768", "--tokens", "8192", "--heads", "8"});
   REQUIRE(problems.size() == 2);
@@ -188,6 +220,7 @@ TEST_CASE("problem sets: the grid is that of the committed table") {
   }
   CHECK_FALSE(std::getline(table, line));
   CHECK(problems_of({"--grid", "fa3", "--dtype", "fp16"}).front().dtype == DType::fp16);
+  CHECK(problems_of({"--grid", "fa3", "--scores", "peaked"}).front().scores == ScoreKind::peaked);
   std::vector<Problem> backward = problems_of({"--grid", "fa3", "--op", "backward", "--deterministic"});
   for (Problem& problem : backward) {
     CHECK(problem.op == Op::backward);

@@ -108,6 +108,9 @@ TEST_CASE_FIXTURE(Fixture, "pack create: problem flags choose among the winners,
   CHECK(one.json["entries"][0]["problem"] == to_string(kLong));
   CHECK(create({"--seqlens", "1024", "--tokens", "4096"}).json["entries"].size() == 1);
   CHECK(create({"--all", "--alternates", "3"}).json["entries"].size() == 4);
+  tune(*peaked_twin(kLong), kH200);  // what a plan's launches change to goes with it
+  CHECK(create({"--seqlen", "4096"}).json["entries"].size() == 2);
+  CHECK(create({"--seqlen", "4096", "--scores", "any"}).json["entries"].size() == 1);
   const Result none = create({"--head-dim", "64"});
   CHECK(none.status == 1);
   CHECK(none.json["error"]["code"] == "not_found");

@@ -13,11 +13,12 @@ struct Stream {
   LaunchReport report;
   Speculation speculation{&report, 100};
   std::uint32_t fails = 0;  // a launch that speculates
+  std::uint32_t so_far = 0;
 
   bool launch() {
     const Speculation::Choice choice = speculation.next();
-    report.started = choice.launch;
-    if (choice.speculate) report.failures += fails;
+    report = {.failures = so_far, .started = choice.launch};
+    if (choice.speculate) so_far += fails;
     return choice.speculate;
   }
   // How many of so many launches speculated.

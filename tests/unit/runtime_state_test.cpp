@@ -161,7 +161,8 @@ TEST_CASE_FIXTURE(Fixture, "plan: launches take the exact kernel while speculati
   const tests::RecordedLaunch first = launch();
   REQUIRE(first.params.report != nullptr);
   CHECK(first.params.launch == 1);
-  unsigned* const report = first.params.report;
+  REQUIRE(first.params.failures != nullptr);
+  const auto report = reinterpret_cast<unsigned*>(first.params.report);
   const void* const speculative = first.function;
   const std::uint64_t blocks = 4 * (1024 / 16) * (1024 / codegen::parse_config(plan.info().config).block_n);
   report[1] = 1;
@@ -172,7 +173,8 @@ TEST_CASE_FIXTURE(Fixture, "plan: launches take the exact kernel while speculati
   const tests::RecordedLaunch exact = launch();
   CHECK(exact.function != speculative);
   CHECK(tests::fake_map(exact.maps[1]).box_rows == static_cast<std::uint64_t>(exact_n));
-  CHECK(exact.params.report == report);
+  CHECK(exact.params.report == first.params.report);
+  CHECK(exact.params.failures == first.params.failures);
   CHECK(exact.params.launch == 3);
   for (int i = 0; i < 63; ++i) CHECK(launch().function != speculative);
   CHECK(launch().function == speculative);  // the trial

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,10 @@ struct Problem {
 
   bool operator==(const Problem&) const = default;
 };
+
+/// The problem for which a plan's second kernel is chosen, the one of launches whose scores are peaked: of a forward
+/// problem of any scores the same one of peaked scores, else nothing.
+ATTUNE_API std::optional<Problem> peaked_twin(const Problem& problem);
 
 /// Throws Error(invalid_argument) that names the field, its value and what is allowed.
 ATTUNE_API void validate(const Problem& problem);
