@@ -21,12 +21,16 @@ std::vector<int> block_ns(int head_dim) {
   return {48, 64, 80};
 }
 
+// Few rows: less than two tiles of the usual size an SM.
+bool is_small(const Arch& arch, const Problem& p) {
+  return p.batch * p.heads * ((p.seqlen_q + 127) / 128) < 2 * arch.sms;
+}
+
 std::vector<int> consumer_counts(const Arch& arch, const Problem& p, int head_dim) {
   std::vector<int> counts{2};
   if (head_dim <= 128) counts.push_back(3);
-  // Few rows: a smaller tile spreads the work over more SMs.
-  const std::int64_t tiles = p.batch * p.heads * ((p.seqlen_q + 127) / 128);
-  if (tiles < 2 * arch.sms) counts.push_back(1);
+  // A smaller tile spreads the work over more SMs.
+  if (is_small(arch, p)) counts.push_back(1);
   return counts;
 }
 
@@ -164,7 +168,9 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                           .boundary = buffering.boundary,
                           .grid = grid,
                           .diagonal = diagonal,
-                          .remember = softmax.remember});
+                          .remember = softmax.remember,
+                          // A larger problem would not notice, and ptxas rejects more kernels so.
+                          .dependent_launch = is_small(arch, p)});
   return all;
 }
 

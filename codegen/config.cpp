@@ -45,7 +45,8 @@ Fields kernel_fields(const Config& c) {
           {"diagonal", name_of(kDiagonals, c.diagonal)},
           {"exact_tail", flag(c.exact_tail)},
           {"remember", flag(c.remember)},
-          {"warp_epilogue", flag(c.warp_epilogue)}};
+          {"warp_epilogue", flag(c.warp_epilogue)},
+          {"dependent_launch", flag(c.dependent_launch)}};
 }
 
 }  // namespace
@@ -124,6 +125,8 @@ Config parse_config(std::string_view text) {
       c.remember = truth(key, value);
     else if (key == "warp_epilogue")
       c.warp_epilogue = truth(key, value);
+    else if (key == "dependent_launch")
+      c.dependent_launch = truth(key, value);
     else if (key == "workers")
       c.workers = number(key, value, 0, 1 << 20);
     else if (key == "section")
@@ -131,8 +134,8 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, workers, "
-           "section)",
+           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, "
+           "dependent_launch, workers, section)",
            key);
   }
   return c;

@@ -81,7 +81,8 @@ struct Config {
   Diagonal diagonal = Diagonal::masked;
   bool exact_tail = false;  ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
   bool remember = true;     ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
-  bool warp_epilogue = false;  ///< each warp stages and stores its own 16 rows of O
+  bool warp_epilogue = false;     ///< each warp stages and stores its own 16 rows of O
+  bool dependent_launch = false;  ///< starts while the kernel before it in the stream still ends, and waits by itself
   // -- launch part: run-time arguments, not hashed into the build
   int workers = 0;  ///< blocks of a persistent grid; 0: one per SM
   int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()

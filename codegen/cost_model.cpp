@@ -15,6 +15,7 @@ namespace {
 // Rates an SM and clock (Hopper): 4096 bf16 FLOP, 16 exponentials, 128 bytes of shared memory, 128 lanes of issue.
 constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
 constexpr double kLaunchSeconds = 4e-6;
+constexpr double kOverlapSeconds = 2e-7;  // of it, where kernels overlap at their edges
 
 // Share of the shorter of (tensor, softmax) that stays visible; from measured tensor-pipe shares.
 double exposed_share(const Config& c, int head_dim, bool causal) {
@@ -75,7 +76,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   const double rows_q = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q) * p.heads;
   const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;
   e.hbm = 2 * (rows_q + rows_k) * (p.head_dim + p.head_dim_v) / arch.hbm_bytes_per_second;
-  e.launch = kLaunchSeconds;
+  e.launch = kLaunchSeconds - (c.dependent_launch ? kOverlapSeconds : 0);
   // The boundary between tiles: load latency, epilogue, first block alone.
   const double boundary_clocks = c.boundary == Boundary::overlapped ? (c.q == QSource::registers ? 700 : 1100) : 2200;
   const double boundary = per_worker * boundary_clocks / clock;

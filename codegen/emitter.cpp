@@ -152,6 +152,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   out.line("fence_mbarrier_init();");
   out.close();
   out.line("__syncthreads();");
+  if (c.dependent_launch) out.line("follow_closely();");
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", registers.producer);
   out.open("if (threadIdx.x == 0) {");
@@ -195,6 +196,7 @@ EmittedKernel emit(const KernelSpec& spec) {
   std::vector<std::string> parts{"ptx/mbarrier.cuh", "ptx/registers.cuh",    "ptx/shared.cuh",    "ptx/wgmma.cuh",
                                  "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
   if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
+  if (spec.config.dependent_launch) parts.push_back("ptx/grid.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   const Schedule schedule = schedule_for(spec.config);

@@ -35,6 +35,7 @@ ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& pr
   launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
   launch_.block.x = static_cast<unsigned>(shape().threads);
   launch_.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
+  launch_.waits_itself = source.config.dependent_launch;
   set_blocks(launch_.grid.x);
   function_ = function(shape().entry, shape().shared_bytes);
   if (tiles == 0) return;

@@ -39,7 +39,8 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
           fmt::format("stages {}", c.stages),
           fmt::format("grid {}", number(c.grid)),
           fmt::format("diagonal {}", number(c.diagonal)),
-          fmt::format("warp_epilogue {}", c.warp_epilogue)};
+          fmt::format("warp_epilogue {}", c.warp_epilogue),
+          fmt::format("dependent_launch {}", c.dependent_launch)};
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ std::string refusal(const std::function<void()>& body, ErrorCode code = ErrorCod
   return "accepted";
 }
 
+TEST_CASE_FIXTURE(Fixture, "launch: a kernel may start early if it waits by itself for what is before it") {
+  plan({.dependent_launch = true}).launch(args());
+  CHECK(device->launches[0].config.waits_itself);
+}
+
 TEST_CASE_FIXTURE(Fixture, "launch: what reaches the kernel") {
   const Plan p = plan();
   ForwardArgs a = args();
