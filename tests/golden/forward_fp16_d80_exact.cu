@@ -291,6 +291,10 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
   const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be
   if (threadIdx.x == 0) {
+    prefetch_tensormap(&map_k);
+    prefetch_tensormap(&map_q);
+    prefetch_tensormap(&map_v);
+    prefetch_tensormap(&map_o);
     for (int i = 0; i < kStages; i++) {
       mbarrier_init(shared + kKFull + 8 * i, 1);
       mbarrier_init(shared + kKEmpty + 8 * i, kConsumers);
