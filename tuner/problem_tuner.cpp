@@ -14,6 +14,13 @@ using cache::TrialStatus;
 // After a change of driver or compiler, so many of the old session's best are raced again.
 constexpr std::size_t kRacedAgain = 16;
 constexpr double kFixedWeight = 0.5, kLaunches = 900;
+// A peaked twin beside its problem gets this share of the candidates and of the time: what is left of the space are
+// schedules for one kind of softmax.
+constexpr int kTwinShare = 3;
+
+bool is_twin(const Request& request, const Problem& problem) {
+  return std::ranges::any_of(request.problems, [&](const Problem& other) { return peaked_twin(other) == problem; });
+}
 
 int next_id() {
   static std::atomic<int> ids{0};
@@ -26,7 +33,13 @@ ProblemTuner::ProblemTuner(RunContext& run, const Problem& problem, bool leading
     : run_(run),
       problem_(problem),
       leading_(leading),
+      most_(run.request.max_candidates),
+      least_raced_(run.request.min_raced),
       log_({run.request.store, problem, run.identity, run.environment}, run.session, run.request.force) {
+  if (is_twin(run.request, problem)) {
+    most_ = std::max(1, most_ / kTwinShare);
+    least_raced_ /= kTwinShare;
+  }
   report_.problem = problem;
   report_.plan_key = log_.plan_key();
   look_up();
@@ -98,7 +111,7 @@ void ProblemTuner::select(KernelTexts& preferred) {
     // A winner from before a change of driver or compiler: the top few decide.
     searcher_.reset();
   } else {
-    const auto wanted = listed ? request.configs.size() : static_cast<std::size_t>(request.max_candidates);
+    const auto wanted = listed ? request.configs.size() : static_cast<std::size_t>(most_);
     for (const codegen::Config& config : searcher_->next(wanted, preferred)) {
       add(config);
       preferred.insert(codegen::kernel_part(config));
@@ -114,7 +127,7 @@ void ProblemTuner::select(KernelTexts& preferred) {
 double ProblemTuner::weight() const {
   double fastest = 0;
   for (const Candidate& c : candidates_) fastest = fastest == 0 ? c.estimate : std::min(fastest, c.estimate);
-  return kFixedWeight + kLaunches * fastest;
+  return (kFixedWeight + kLaunches * fastest) * most_ / run_.request.max_candidates;
 }
 
 bool ProblemTuner::select_more(const StopCondition& stop) {
@@ -122,9 +135,9 @@ bool ProblemTuner::select_more(const StopCondition& stop) {
   if (!searcher_ || !request.configs.empty() || stop.expired() || run_.compile_stop.expired()) return false;
   const auto hopeful = static_cast<std::size_t>(
       std::count_if(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return c.in || !c.settled; }));
-  const auto wanted = static_cast<std::size_t>(std::min(request.min_raced, request.max_candidates));
+  const auto wanted = static_cast<std::size_t>(std::min(least_raced_, most_));
   // A space of which next to nothing compiles is not gone through to its end.
-  if (hopeful >= wanted || candidates_.size() >= 2 * static_cast<std::size_t>(request.max_candidates)) return false;
+  if (hopeful >= wanted || candidates_.size() >= 2 * static_cast<std::size_t>(most_)) return false;
   const std::size_t batch = std::max<std::size_t>((wanted - hopeful) * 3 / 2, 8);
   std::vector<codegen::Config> more = searcher_->next_among(batch, run_.pool.ready());
   if (leading_ && more.size() < batch) {

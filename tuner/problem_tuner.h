@@ -109,6 +109,7 @@ class ProblemTuner {
   RunContext& run_;
   Problem problem_;
   bool leading_;
+  int most_, least_raced_;  // as in Request
   TrialLog log_;
   std::unique_ptr<Searcher> searcher_;
   std::deque<Candidate> candidates_;  // addresses stay

@@ -216,11 +216,14 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
                  .compile_stop = stop.slice(kCompileShare * request.seconds),
                  .progress = show};
 
-  // The heaviest first: its kernels serve the others too, and it is the one that must not be cut short.
+  // The heaviest first: its kernels serve the others too, and it is the one that must not be cut short. Peaked twins
+  // last: a guess at their kernel does until then.
   std::vector<std::size_t> order(problems.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return flops(problems[a]) > flops(problems[b]); });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (problems[a].scores != problems[b].scores) return problems[a].scores < problems[b].scores;
+    return flops(problems[a]) > flops(problems[b]);
+  });
   std::vector<std::unique_ptr<ProblemTuner>> tuners(problems.size());
   std::deque<ProblemTuner*> unknown;
   std::vector<std::future<void>> preparations;

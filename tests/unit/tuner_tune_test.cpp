@@ -237,6 +237,29 @@ TEST_CASE_FIXTURE(Fixture, "problems share kernels") {
   CHECK(gpu.gates == report.kernels);  // once a kernel
 }
 
+TEST_CASE_FIXTURE(Fixture, "a peaked twin comes last, among fewer candidates, all of them exact") {
+  const Problem twin = peaked_twin(problem).value();
+  request.problems = {twin, problem};
+  const Report report = tune();
+  REQUIRE(report.problems.size() == 2);
+  const ProblemReport &of_twin = report.problems[0], &of_any = report.problems[1];
+  CHECK(of_twin.problem == twin);
+  REQUIRE(of_twin.winner);
+  CHECK(codegen::parse_config(of_twin.winner->config).softmax == codegen::Softmax::exact);
+  // Whatever the table adds to both.
+  CHECK(of_twin.counts.selected < of_any.counts.selected);
+  const auto first = [&](const Problem& p) {
+    return std::ranges::find_if(progress,
+                                [&](const Progress& x) { return x.problem == p && x.phase == Phase::racing; });
+  };
+  CHECK(first(problem) < first(twin));
+  // Alone it is a problem like any other.
+  request.problems = {twin};
+  problem = twin;
+  request.force = true;
+  CHECK(tune().problems[0].counts.selected >= request.max_candidates);
+}
+
 TEST_CASE_FIXTURE(Fixture, "a stop leaves a usable cache, and the next run goes on") {
   int races = 0;
   gpu.on_call = [&](const std::string& what) {
