@@ -27,8 +27,10 @@ bool Speculation::decide(std::uint32_t launch) noexcept {
   const auto [failures, started] = read(*report_);
   if (!exact_.load(std::memory_order_relaxed)) {
     if (!is_behind(started, known_.started)) return true;
-    const bool bad = too_many(failures - known_.failures, started - known_.started);
-    known_ = {failures, started};
+    // What is told of the last launch already counts as a launch more.
+    const std::uint32_t launches = started - known_.started;
+    const bool bad = too_many(failures - known_.failures, launches + 1);
+    if (bad || launches >= kWindow) known_ = {failures, started};
     if (bad) go_exact(launch, kShortStay);
     return !bad;
   }

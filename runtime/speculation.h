@@ -7,29 +7,32 @@
 namespace attune::runtime {
 
 /// What launches tell the host, in memory that both see (codegen::ForwardParams::report): the device writes all of it
-/// at once, the host reads.
+/// at once, when a launch is under way, the host reads.
 struct alignas(8) LaunchReport {  // in this order, as kernels have it
-  std::uint32_t failures = 0;     ///< blocks of keys for which a warp's speculation failed, of all launches before
-  std::uint32_t started = 0;      ///< number of the launch that began last
+  /// Blocks of keys for which a warp's speculation failed, of all launches before, and some of that launch.
+  std::uint32_t failures = 0;
+  std::uint32_t started = 0;  ///< number of the launch that began last
 };
 
 /// Follows how often speculation fails. While it does for more than a share of the blocks, launches take the exact
 /// kernel, and now and then one speculates, to see whether it still does. Asks the device nothing and never waits: what
 /// launches report counts for later ones, as it comes in. Safe from any thread.
 ///
-/// What is known of a launch is complete once a later one has begun, on one stream. On several streams, or with graphs
-/// that are replayed, failures may be put down to neighbouring launches.
+/// What is known of a launch is complete once a later one has told something, on one stream. On several streams, or
+/// with graphs that are replayed, failures may be put down to neighbouring launches.
 class Speculation {
  public:
   /// Exact launches between two that try, at first and at most.
   static constexpr std::uint32_t kShortStay = 64, kLongStay = 1024;
+  /// Launches that are judged together, unless fewer have failed as often as so many may.
+  static constexpr std::uint32_t kWindow = 8;
 
   struct Choice {
     std::uint32_t launch;  ///< its number
     bool speculate;
   };
 
-  /// `limit`: failures of one launch beyond which the exact kernel is the faster one. `report` must outlive this.
+  /// `limit`: failures a launch beyond which the exact kernel is the faster one. `report` must outlive this.
   Speculation(const LaunchReport* report, double limit) : report_(report), limit_(limit) {}
 
   /// For the next launch.

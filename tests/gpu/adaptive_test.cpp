@@ -19,21 +19,25 @@ TEST_CASE("adaptive: failures and starts arrive in the host's memory") {
   device()->copy_to_device(counted.data(), &none, sizeof none);
   const runtime::SharedObject<runtime::LaunchReport> report(*device());
   Attention plain(problem()), wide(problem(), {.q_scale = 30});
-  // The failures of the launches before, as launch `number` tells them when it begins.
+  // The failures of launch `number`; what it tells while it runs are those before it and some of its own.
+  unsigned so_far = 0;
   const auto launch = [&](const Attention& attention, std::uint32_t number) {
     kernel->launch(attention.args(),
                    {.failures = static_cast<unsigned*>(counted.data()), .report = report.get(), .launch = number});
     device()->synchronize();
+    const unsigned before = so_far;
+    device()->copy_to_host(&so_far, counted.data(), sizeof so_far);
     CHECK(report.get()->started == number);
-    return report.get()->failures;
+    CHECK(report.get()->failures >= before);
+    CHECK(report.get()->failures <= so_far);
+    return so_far - before;
   };
-  CHECK(launch(plain, 1) == 0);
   const double limit = runtime::failure_limit(problem(), codegen::parse_config(pinned.info().config).block_n);
-  const std::uint32_t few = launch(wide, 2);
-  CHECK(few < limit / 16);
-  const std::uint32_t once = launch(wide, 3) - few;
+  CHECK(launch(plain, 1) < limit / 16);
+  const unsigned once = launch(wide, 2);
   CHECK(once > limit);
-  CHECK(launch(plain, 4) == few + 2 * once);
+  CHECK(launch(wide, 3) == once);
+  CHECK(launch(plain, 4) < limit / 16);
 }
 
 TEST_CASE("adaptive: right on peaked scores before and after the change, and back on ordinary ones") {
@@ -44,7 +48,7 @@ TEST_CASE("adaptive: right on peaked scores before and after the change, and bac
     for (int i = 0; i < 100; ++i) {
       plan.launch(wide.args());
       if (i % 10 == 0) device()->synchronize();
-      if (i < 3 || i == 99) CHECK(wide.compare({.first = 0, .step = 61}).max_abs < tolerance(problem().dtype).max_abs);
+      if (i < 12 || i == 99) CHECK(wide.compare({.first = 0, .step = 61}).max_abs < tolerance(problem().dtype).max_abs);
     }
     for (int i = 0; i < 200; ++i) plan.launch(plain.args());
     device()->synchronize();

@@ -115,9 +115,7 @@ TEST_CASE("cost: a launch that follows the scores against one that does not") {
   Attention attention(problem);
   const double without = nanoseconds_a_launch([&](int) { pinned.launch(attention.args()); });
   const double with = nanoseconds_a_launch([&](int) { plan.launch(attention.args()); });
-  report({{"test", "following_scores"},
-          {"pinned_ns", without},
-          {"following_ns", with - without}});
+  report({{"test", "following_scores"}, {"pinned_ns", without}, {"following_ns", with - without}});
   CHECK(!plan.info().peaked_config.empty());
   CHECK(with - without < 1000);
 }

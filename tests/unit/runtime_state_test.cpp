@@ -169,7 +169,7 @@ TEST_CASE_FIXTURE(Fixture, "plan: launches take the exact kernel while speculati
   report[0] = static_cast<unsigned>(blocks / 8);
   CHECK(launch().function == speculative);  // an eighth
   report[1] = 2;
-  report[0] += static_cast<unsigned>(blocks / 8 + 1);
+  report[0] += static_cast<unsigned>(blocks / 2);
   const tests::RecordedLaunch exact = launch();
   CHECK(exact.function != speculative);
   CHECK(tests::fake_map(exact.maps[1]).box_rows == static_cast<std::uint64_t>(exact_n));
