@@ -81,6 +81,8 @@ def fa3_tflops(cell, mode, peer_tflops, fa3):
     """What FlashAttention-3 would have read, or None. Its ratio to cuDNN holds in bursts only."""
     if mode == "sustained":
         return fa3.sustained_tflops(cell.problem)
+    if mode == "queued":
+        return None
     ratio = fa3.over_cudnn(cell.problem)
     return None if ratio is None else ratio * peer_tflops
 

@@ -22,8 +22,8 @@ import report_html
 import tensors
 import timing
 
-MODES = ("burst", "sustained")
-BURST_SHARE = 0.6  # of the budget, where both modes run
+MODES = ("burst", "queued", "sustained")
+BURST_SHARE = 0.6  # of the budget, where sustained load comes last
 SUSTAINED_FROM = 2048  # keys: shorter problems do not reach the power cap
 
 
@@ -106,8 +106,8 @@ def arguments(operation):
     )
     operation.add_arguments(group)
     how = parser.add_argument_group("measuring")
-    how.add_argument("--modes", type=options.words_of(*MODES), default=",".join(MODES), metavar="LIST")
-    how.add_argument("--rounds", type=int, default=3, help="of bursts over all problems (default: 3)")
+    how.add_argument("--modes", type=options.words_of(*MODES), default="burst,sustained", metavar="LIST")
+    how.add_argument("--rounds", type=int, default=3, help="of bursts, and of queued launches, over all problems (default: 3)")
     how.add_argument("--rest", type=float, default=0.2, metavar="S", help="before each burst (default: 0.2)")
     how.add_argument("--sustained-rounds", type=int, default=2, help="(default: 2)")
     how.add_argument(
@@ -157,6 +157,8 @@ class Contender:
         with self._context():
             if mode == "burst":
                 return timing.burst(self._call, self.estimate, args.rest, nvml, self._host_ms)
+            if mode == "queued":
+                return timing.queued(self._call, self.estimate, args.rest, nvml, self._host_ms)
             return timing.sustained(self._call, self.estimate, args.load, nvml)
 
 
@@ -315,9 +317,10 @@ def main(operation):
     for mode in MODES:
         if mode not in args.modes:
             continue
-        share = BURST_SHARE if mode == "burst" and "sustained" in args.modes else 1
-        chosen = [c for c in cells if mode == "burst" or c.problem.seqlen_k >= SUSTAINED_FROM]
-        rounds = args.rounds if mode == "burst" else args.sustained_rounds
+        sustained = mode == "sustained"
+        share = BURST_SHARE if not sustained and "sustained" in args.modes else 1
+        chosen = [c for c in cells if not sustained or c.problem.seqlen_k >= SUSTAINED_FROM]
+        rounds = args.sustained_rounds if sustained else args.rounds
         run_rounds(mode, chosen, rounds, begin + share * args.budget, args, nvml)
         document = grid_results.write(args.out, mode, chosen, fa3, described)
         unmeasured = unmeasured or bool(document["unmeasured"])

@@ -1,4 +1,5 @@
-"""Times launches in two regimes: in a burst from a rested chip, and sustained, under the power cap."""
+"""Times launches in three regimes: from a rested chip, each alone (a burst) or one behind the other (queued), and
+sustained, under the power cap."""
 
 import dataclasses
 import math
@@ -80,6 +81,28 @@ def burst(call, estimate, rest_s, nvml, host_ms=HOST_MS):
     torch.cuda.synchronize()
     ms = statistics.median(start.elapsed_time(end) for start, end in pairs)
     return Reading(ms, probe.mhz(), starved, sensors)
+
+
+def queued(call, estimate, rest_s, nvml, host_ms=HOST_MS):
+    """From a chip that rested: three launches to warm up, then the mean of 6 to 60 that follow each other with
+    nothing in between, as a model's kernels do."""
+    launches = min(60, max(6, round(30 / estimate)))
+    time.sleep(rest_s)
+    short = estimate < SHORT_MS
+    if short:
+        spin(WARM_UPS + launches, host_ms)
+    spun = _event()
+    for _ in range(WARM_UPS):
+        call()
+    start = _event()
+    for _ in range(launches):
+        call()
+    end = _event()
+    probe = ClockProbe()
+    starved = short and spun.query()
+    sensors = nvml.sample()
+    torch.cuda.synchronize()
+    return Reading(start.elapsed_time(end) / launches, probe.mhz(), starved, sensors)
 
 
 def sustained(call, estimate, seconds, nvml):

@@ -241,8 +241,8 @@ class Options(Folder):
 class Runs(Folder):
     """grid_run.main() from the command line to the files."""
 
-    def run_grid(self, *words, operation=None, expected=0):
-        """What was timed, in this order, by the configs' texts; the rows and the document of the bursts."""
+    def run_grid(self, *words, operation=None, expected=0, mode="burst"):
+        """What was timed, in this order, by the configs' texts; the rows and the document of a mode."""
         timed, host_times, errors = [], set(), io.StringIO()
 
         def burst(call, _estimate, _rest, _nvml, host_ms):
@@ -256,23 +256,23 @@ class Runs(Folder):
             (grid_run.environment, "describe"): lambda *_: {"gpu": "none"},
             (grid_run.plans, "open_runtime"): lambda _: Runtime(),
             (grid_run.timing, "estimate_ms"): lambda *_: 1.0,
-            (grid_run.timing, "burst"): burst,
+            (grid_run.timing, mode): burst,
             (grid_run, "torch"): SimpleNamespace(nan=math.nan, cuda=mock.MagicMock()),
         }
         out = str(self.folder / "out")
         with contextlib.ExitStack() as stack:
             for (module, name), fake in fakes.items():
                 stack.enter_context(mock.patch.object(module, name, fake))
-            command = ["grid", "--modes", "burst", "--out", out, "--html", *words]
+            command = ["grid", "--modes", mode, "--out", out, "--html", *words]
             stack.enter_context(mock.patch.object(sys, "argv", command))
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             stack.enter_context(contextlib.redirect_stderr(errors))
             self.assertEqual(grid_run.main(operation or Operation()), expected, errors.getvalue())
         self.errors = errors.getvalue()
         self.assertLessEqual(host_times, {(True, Peer.host_ms), (False, grid_run.timing.HOST_MS)})
-        with open(f"{out}_burst.csv", encoding="utf-8", newline="") as file:
+        with open(f"{out}_{mode}.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        text = pathlib.Path(f"{out}_burst.json").read_text(encoding="utf-8")
+        text = pathlib.Path(f"{out}_{mode}.json").read_text(encoding="utf-8")
         return timed, rows, json.loads(text, parse_constant=self.fail)
 
     def test_in_turn_and_every_second_round_backwards(self):
@@ -289,6 +289,15 @@ class Runs(Folder):
         self.assertIn(
             "<h1>attune: backward attention, burst</h1>", (self.folder / "out_burst.html").read_text()
         )
+
+    def test_queued_launches_of_short_problems_too_and_without_flash_attention_3(self):
+        words = ("--dims", "128", "--seqs", "512", "--causal", "no", "--rounds", "2")
+        timed, rows, document = self.run_grid(*words, mode="queued")
+        self.assertEqual(len(timed), 4)
+        (row,) = rows
+        self.assertEqual(row["fa3_tflops"], "")
+        self.assertEqual(float(row["ratio"]), 2)
+        self.assertEqual(document["mode"], "queued")
 
     def test_operations_of_a_launch_and_flash_attention_3(self):
         _, rows, _ = self.run_grid("--dims", "128", "--seqs", "512", "--causal", "no", "--rounds", "1")
