@@ -43,7 +43,7 @@ void validate(const Problem& p) {
   check_range("seqlen_k", p.seqlen_k, 0, kMaxLength - 1024);
   if (p.deterministic && p.op == Op::forward)
     fail(ErrorCode::invalid_argument,
-         "deterministic: 1 with op = forward, which always is (allowed: 0; or op = backward)");
+         "deterministic: 1 with op = forward, each of whose kernels always is (allowed: 0; or op = backward)");
   if (p.scores != ScoreKind::any && p.op == Op::backward)
     fail(ErrorCode::invalid_argument,
          "scores: {} with op = backward, whose kernels do not depend on them (allowed: any; or op = forward)",

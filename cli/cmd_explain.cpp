@@ -37,6 +37,10 @@ Question question_of(const Flags& flags, const std::vector<KnownPlan>& plans) {
   std::vector<KnownPlan> fitting;
   for (const KnownPlan& plan : plans)
     if (plan.current && flags.problem.admits(*plan.problem)) fitting.push_back(plan);
+  // A peaked twin is tuned beside its problem: it is not meant unless that is said, or nothing else fits.
+  const auto is_peaked = [](const KnownPlan& plan) { return plan.problem->scores == ScoreKind::peaked; };
+  if (!flags.problem.says_scores() && (flags.problem.spells_all() || !std::ranges::all_of(fitting, is_peaked)))
+    std::erase_if(fitting, is_peaked);
   std::set<std::string> problems;
   for (const KnownPlan& plan : fitting) problems.insert(plan.row.problem);
   if (problems.size() == 1) return {*fitting.front().problem, choose_identity(fitting, flags.identity)};
@@ -238,17 +242,16 @@ ExitCode explain_nothing(cache::Store& store, const tuner::Explanation& x, std::
 
 // The second kernel of a plan whose winner speculates: what launches take while the scores are peaked.
 Json explain_twin(cache::Store& store, const tuner::Explanation& x, Output& output) {
-  if (x.problem.op != Op::forward || !runtime::speculates(codegen::parse_config(x.winner->timing.config)))
-    return nullptr;
-  Problem peaked = x.problem;
-  peaked.scores = ScoreKind::peaked;
-  const auto winner = store.winner(runtime::plan_key(peaked, x.device, codegen::emitter_digest()));
-  const std::string config =
-      winner ? winner->config : codegen::to_string(codegen::default_config(arch_of_identity(x.device), peaked));
-  const char* origin = winner ? "cache" : "heuristic";
+  const std::optional<Problem> peaked = peaked_twin(x.problem);
+  if (!peaked || !runtime::speculates(codegen::parse_config(x.winner->timing.config))) return nullptr;
+  const auto winner = store.winner(runtime::plan_key(*peaked, x.device, codegen::emitter_digest()));
   output.line();
-  output.line("on peaked scores launches take {} ({})", config, origin);
-  return {{"problem", to_string(peaked)}, {"config", config}, {"origin", origin}};
+  if (winner) {
+    output.line("on peaked scores launches take {}", winner->config);
+  } else {
+    output.line("on peaked scores launches take this kernel, too: nobody has tuned the problem for them");
+  }
+  return {{"problem", to_string(*peaked)}, {"config", winner ? Json(winner->config) : Json(nullptr)}};
 }
 
 ExitCode run(const Flags& flags, Output& output) {

@@ -1,6 +1,7 @@
 // attune tune: measures candidates on the device and keeps the winners in the cache.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "base/error.h"
@@ -17,7 +18,7 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kSecondsPerProblem = 60;
+constexpr double kSecondsPerProblem = 60, kSecondsPerTwin = 20;
 constexpr std::int64_t kBuildsWithoutGpu = 16;
 
 struct Flags {
@@ -123,13 +124,22 @@ tuner::Request request_for(cache::Store store, const std::vector<Problem>& probl
   return {.store = std::move(store), .problems = problems, .shard = {}, .configs = {}, .worker = {}};
 }
 
+// A peaked twin has fewer candidates.
+double ample_seconds(const std::vector<Problem>& problems) {
+  double seconds = 0;
+  for (const Problem& problem : problems) {
+    const bool is_twin = std::ranges::any_of(problems, [&](const Problem& p) { return peaked_twin(p) == problem; });
+    seconds += is_twin ? kSecondsPerTwin : kSecondsPerProblem;
+  }
+  return seconds;
+}
+
 ExitCode run(const Flags& flags, Output& output) {
   // Without a GPU nothing wins, and who names configs wants these.
   const bool search = !flags.no_gpu && flags.configs.empty();
   const std::vector<Problem> problems =
       search ? flags.problems.problems_and_twins(output) : flags.problems.problems(output);
-  const double seconds = flags.budget ? parse_duration("budget", *flags.budget)
-                                      : kSecondsPerProblem * static_cast<double>(problems.size());
+  const double seconds = flags.budget ? parse_duration("budget", *flags.budget) : ample_seconds(problems);
   const std::int64_t candidates =
       flags.max_candidates ? parse_count("max_candidates", *flags.max_candidates, 1, 1 << 20) : 0;
   if (flags.regime != tuner::kBurst && flags.regime != tuner::kSustained)
@@ -186,7 +196,9 @@ void add_tune(CLI::App& app, Invocation& invocation) {
   flags->cache.add(command);
   command.add_option("--device", flags->devices, "GPUs: ordinals or UUIDs, separated by commas, or all (default: 0)")
       ->type_name("LIST");
-  command.add_option("--budget", flags->budget, "time for everything: 90, 5m, 1h (default: 60 s a problem)")
+  command
+      .add_option("--budget", flags->budget,
+                  "time for everything: 90, 5m, 1h (default: 60 s a problem, 20 s for peaked scores)")
       ->type_name("TIME");
   command
       .add_option("--max-candidates", flags->max_candidates,

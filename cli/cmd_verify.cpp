@@ -36,7 +36,8 @@ void supply(tuner::Measurer& measurer, runtime::Builder& builder, const Arch& ar
 }
 
 ExitCode run_on_gpu(const Flags& flags, Output& output) {
-  const SubjectRequest request{flags.problems, flags.configs, flags.pack};
+  SubjectRequest request{flags.problems, flags.configs, flags.pack};
+  request.second_kernels = true;
   check_subjects(request, output);
   const Interrupt interrupt;
   tuner::WorkerMeasurer measurer({.path = tuner::find_worker(),

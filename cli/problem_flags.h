@@ -33,6 +33,8 @@ struct ProblemFlags {
   std::vector<std::string> given() const;
   /// Whether it was said what kind of scores is meant; if not, a problem and its peaked twin are.
   bool says_scores() const { return scores_.has_value() || problem_.find("scores=") != std::string::npos; }
+  /// --problem was given.
+  bool spells_all() const { return !problem_.empty(); }
   /// Whether a problem agrees with every flag that was given.
   bool admits(const Problem& problem) const;
   /// `base` with the fields that were given, unchecked.

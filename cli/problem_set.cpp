@@ -106,11 +106,11 @@ std::vector<Problem> ProblemSetFlags::problems(Output& output) const {
 }
 
 std::vector<Problem> ProblemSetFlags::problems_and_twins(Output& output) const {
-  std::vector<Problem> all;
-  for (const Problem& problem : problems(output)) {
-    all.push_back(problem);
-    if (const std::optional<Problem> twin = peaked_twin(problem); twin && !one_.says_scores()) all.push_back(*twin);
-  }
+  const std::vector<Problem> asked = problems(output);
+  std::vector<Problem> all = asked;
+  if (one_.says_scores()) return all;
+  for (const Problem& problem : asked)
+    if (const std::optional<Problem> twin = peaked_twin(problem)) all.push_back(*twin);
   return all;
 }
 

@@ -14,7 +14,7 @@ struct ProblemSetFlags {
 
   /// In the order of their lengths. Notes what was assumed about a model. Throws Error(invalid_argument).
   std::vector<Problem> problems(Output& output) const;
-  /// And behind each, unless it was said what kind of scores is meant, its peaked twin.
+  /// And, unless it was said what kind of scores is meant, behind them all their peaked twins.
   std::vector<Problem> problems_and_twins(Output& output) const;
   Arch arch() const { return one_.arch(); }
   /// Whether any of the flags was given, --arch aside.

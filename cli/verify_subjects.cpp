@@ -7,6 +7,7 @@
 #include "codegen/space.h"
 #include "runtime/keys.h"
 #include "runtime/pack.h"
+#include "runtime/plan_state.h"
 
 namespace attune::cli {
 
@@ -37,7 +38,12 @@ std::vector<Subject> Subjects::all() {
   if (!request_.pack.empty()) return of_pack();
   std::vector<Subject> subjects;
   for (const Problem& problem : request_.problems.problems(output_)) {
-    if (request_.configs.empty()) subjects.push_back(planned(problem));
+    if (request_.configs.empty()) {
+      subjects.push_back(planned(problem));
+      if (request_.second_kernels) {
+        if (auto second = second_of(subjects.back())) subjects.push_back(*std::move(second));
+      }
+    }
     for (const std::string& text : request_.configs) {
       subjects.push_back(text == kDefaultConfig ? guessed(problem)
                                                 : built(problem, checked_config(arch_, problem, text), "config"));
@@ -73,6 +79,15 @@ Subject Subjects::guessed(const Problem& problem) {
     subject.config = guess.config;
     subject.build = std::move(guess.build);
   });
+}
+
+std::optional<Subject> Subjects::second_of(const Subject& first) {
+  const std::optional<Problem> twin = peaked_twin(first.problem);
+  if (!twin || !runtime::speculates(first.config)) return std::nullopt;
+  // As the runtime has it: beside a winner there is another winner or nothing, beside a guess a guess.
+  if (first.origin != "heuristic" && !store_.winner(runtime::plan_key(*twin, identity_, codegen::emitter_digest())))
+    return std::nullopt;
+  return planned(*twin);
 }
 
 // What plan() would give.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct SubjectRequest {
   std::vector<std::string> configs = {};  ///< none: what plan() would give
   std::string pack = {};                  ///< the entries of a pack instead
   bool rebuild_pack = false;              ///< compile its entries for a device that its cubins are not for
+  bool second_kernels = false;            ///< beside what plan() would give, what its launches take on peaked scores
 };
 
 /// Checks the request as far as that needs no device, so that mistakes come to light before one is looked for.
@@ -50,6 +52,7 @@ class Subjects {
   Subject built(const Problem& problem, const codegen::Config& config, const char* origin);
   Subject guessed(const Problem& problem);
   Subject planned(const Problem& problem);
+  std::optional<Subject> second_of(const Subject& first);
   std::vector<Subject> of_pack();
 
   SubjectRequest request_;

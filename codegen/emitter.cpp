@@ -173,7 +173,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   } else {
     out.line("consume(&map_o, params, shared, warpgroup - 1);");
   }
-  if (speculates) out.line("report_failures<4 * kConsumers>(params);");
+  if (speculates) out.line("add_failures<4 * kConsumers>(params);");
   out.close();
   out.close();
 }

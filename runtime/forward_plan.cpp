@@ -78,7 +78,7 @@ unsigned* ForwardPlan::counter(const ForwardArgs& args) const {
   return static_cast<unsigned*>(args.workspace);
 }
 
-void ForwardPlan::launch(const ForwardArgs& args, const Told& told) const {
+void ForwardPlan::launch(const ForwardArgs& args, const Reporting& reporting) const {
   const float scale = checked_scale(args.scale);
   check_alignment("lse", args.lse, alignof(float));
   if (!maps_) return;
@@ -90,9 +90,9 @@ void ForwardPlan::launch(const ForwardArgs& args, const Told& told) const {
   codegen::ForwardParams params = params_;
   params.lse = args.lse;
   params.counter = counter(args);
-  params.failures = told.failures;
-  params.report = reinterpret_cast<std::uint64_t*>(told.report);
-  params.launch = told.launch;
+  params.failures = reporting.failures;
+  params.report = reinterpret_cast<std::uint64_t*>(reporting.report);
+  params.launch = reporting.launch;
   const Strides& o = args.o_strides == Strides{} ? default_o_strides_ : args.o_strides;
   params.o = args.o;
   params.o_batch = o.batch;
@@ -106,31 +106,51 @@ void ForwardPlan::launch(const ForwardArgs& args, const Told& told) const {
   device().launch(function_, config, arguments);
 }
 
-double failure_limit(const Problem& problem, int block_n) {
-  constexpr int kWarpRows = 16;
-  const double scores = flops(problem) / (2.0 * (problem.head_dim + problem.head_dim_v));
-  return kFailureLimit * scores / (kWarpRows * block_n);
+double failure_limit(const Problem& problem, const codegen::LaunchShape& shape, codegen::Softmax softmax) {
+  constexpr std::int64_t kWarpRows = 16;
+  const auto blocks_of = [&](std::int64_t keys) { return (keys + shape.block_n - 1) / shape.block_n; };
+  // Rows that see keys, in warps; of a causal mask the first tile's and the last one's blocks, between which the number
+  // grows evenly.
+  const std::int64_t rows = problem.causal ? std::min(problem.seqlen_q, problem.seqlen_k) : problem.seqlen_q;
+  const std::int64_t first =
+      problem.causal ? problem.seqlen_k - rows + std::min<std::int64_t>(rows, shape.block_m) : problem.seqlen_k;
+  const double blocks = static_cast<double>(blocks_of(first) + blocks_of(problem.seqlen_k)) / 2;
+  const std::int64_t heads = problem.heads * problem.batch;
+  const auto warps = static_cast<double>((rows + kWarpRows - 1) / kWarpRows * heads);
+  // A tile's first block of keys may show its first rows one key or few, one of which then dominates.
+  const bool always = problem.causal && softmax == codegen::Softmax::zero;
+  const auto tiles = static_cast<double>((rows + shape.block_m - 1) / shape.block_m * heads);
+  return kFailureLimit * warps * blocks + (always ? tiles : 0);
 }
 
 AdaptiveForwardPlan::AdaptiveForwardPlan(std::shared_ptr<const ForwardPlan> speculative,
                                          std::shared_ptr<const ForwardPlan> exact)
-    : PlanState(*speculative),
+    : PlanState(Like{*speculative}),
       speculative_(std::move(speculative)),
       exact_(std::move(exact)),
-      failures_(device(), sizeof(unsigned)),
       report_(device()),
-      speculation_(report_.get(), failure_limit(problem(), shape().block_n)) {
-  const unsigned none = 0;
-  device().copy_to_device(failures_.data(), &none, sizeof none);
+      failures_(device(), sizeof(unsigned)),
+      speculation_(report_.get(), failure_limit(problem(), shape(), codegen::parse_config(info().config).softmax)) {
+  device().fill8(failures_.data(), 0, failures_.size(), nullptr);
+  device().synchronize(nullptr);  // the launches to come are on other streams
   set_peaked_config(exact_->info().config);
 }
 
 void AdaptiveForwardPlan::launch(const ForwardArgs& args) const {
-  const Speculation::Choice choice = speculation_.next();
-  (choice.speculate ? speculative_ : exact_)
-      ->launch(
-          args,
-          {.failures = static_cast<unsigned*>(failures_.data()), .report = report_.get(), .launch = choice.launch});
+  Speculation::Choice choice = speculation_.next();
+  if (choice.trial && device().capturing(args.stream)) [[unlikely]] {
+    // A graph would hold the slower kernel for good, and tell nothing now.
+    speculation_.withdraw_trial();
+    choice.speculate = choice.trial = false;
+  }
+  const Reporting reporting{
+      .failures = static_cast<unsigned*>(failures_.data()), .report = report_.get(), .launch = choice.launch};
+  try {
+    (choice.speculate ? speculative_ : exact_)->launch(args, reporting);
+  } catch (...) {
+    if (choice.trial) speculation_.withdraw_trial();
+    throw;
+  }
 }
 
 std::size_t AdaptiveForwardPlan::workspace_bytes() const {

@@ -7,8 +7,8 @@
 
 namespace attune::runtime {
 
-/// codegen::ForwardParams's members of these names.
-struct Told {
+/// Where a launch reports to: codegen::ForwardParams's members of these names.
+struct Reporting {
   unsigned* failures = nullptr;
   LaunchReport* report = nullptr;
   std::uint32_t launch = 0;
@@ -21,7 +21,7 @@ class ForwardPlan final : public PlanState {
   using PlanState::launch;
   void launch(const ForwardArgs& args) const override { launch(args, {}); }
   /// The same as one of the launches that tell the host how they fare.
-  void launch(const ForwardArgs& args, const Told& told) const;
+  void launch(const ForwardArgs& args, const Reporting& reporting) const;
   std::size_t workspace_bytes() const override { return shape().counter ? WorkspacePool::kBytes : 0; }
 
  private:
@@ -49,12 +49,13 @@ class AdaptiveForwardPlan final : public PlanState {
 
  private:
   std::shared_ptr<const ForwardPlan> speculative_, exact_;
-  DeviceBuffer failures_;
   SharedObject<LaunchReport> report_;
+  DeviceBuffer failures_;            // freed first: that waits for launches, which write to report_
   mutable Speculation speculation_;  // a launch changes nothing that a caller sees but which kernel computes
 };
 
-/// Failures of a launch of a speculative kernel beyond which an exact one is faster.
-double failure_limit(const Problem& problem, int block_n);
+/// Failures of a launch of a speculative kernel beyond which an exact one is faster: a share of its warps' blocks of
+/// keys, and those that no scores avoid.
+double failure_limit(const Problem& problem, const codegen::LaunchShape& shape, codegen::Softmax softmax);
 
 }  // namespace attune::runtime

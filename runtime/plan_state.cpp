@@ -157,12 +157,12 @@ PlanState::PlanState(std::shared_ptr<PlanContext> context, const Problem& proble
   info_.errors = source.errors;
 }
 
-PlanState::PlanState(const PlanState& first)
-    : context_(first.context_),
-      problem_(first.problem_),
-      shape_(first.shape_),
-      info_(first.info_),
-      default_scale_(first.default_scale_) {}
+PlanState::PlanState(Like first)
+    : context_(first.plan.context_),
+      problem_(first.plan.problem_),
+      shape_(first.plan.shape_),
+      info_(first.plan.info_),
+      default_scale_(first.plan.default_scale_) {}
 
 void PlanState::launch(const ForwardArgs&) const { refuse(problem_.op, Op::forward); }
 void PlanState::launch(const BackwardArgs&) const { refuse(problem_.op, Op::backward); }

@@ -67,6 +67,7 @@ Plan adaptive_plan(const Plan& plan, const Plan& exact);
 class PlanState {
  public:
   virtual ~PlanState() = default;
+  PlanState(const PlanState&) = delete;
   PlanState& operator=(const PlanState&) = delete;
 
   virtual void launch(const ForwardArgs& args) const;
@@ -77,8 +78,11 @@ class PlanState {
 
  protected:
   PlanState(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source);
-  /// For a plan that is made of others: what is known of `first`, but no kernel.
-  PlanState(const PlanState& first);
+  struct Like {
+    const PlanState& plan;
+  };
+  /// For a plan that is made of others: what is known of one of them, but no kernel.
+  explicit PlanState(Like first);
 
   const PlanContext& context() const { return *context_; }
   PlanContext& context() { return *context_; }

@@ -189,13 +189,13 @@ Plan RuntimeState::adaptive(Plan plan, const PlanOptions& options) {
   try {
     std::optional<Plan> exact = from_packs(*peaked);
     if (!exact) exact = from_cache(*peaked, Origin::cache);
-    if (!exact && options.on_miss != MissPolicy::fail) exact = by_heuristic(*peaked);
+    // What packs or the cache have needs no compiler, and is not to wait for one.
+    const Origin origin = plan.info().origin;
+    if (!exact && (origin == Origin::heuristic || origin == Origin::tuned)) exact = by_heuristic(*peaked);
     if (exact && !speculates(codegen::parse_config(exact->info().config))) return adaptive_plan(plan, *exact);
   } catch (const Error& error) {
     // It is as right without one.
-    if (error.code() == ErrorCode::out_of_memory) throw;
-    if (error.code() != ErrorCode::unsupported || options_.allow_compiler)
-      (*warn_)(fmt::format("no second kernel, for peaked scores: {} ({})", error.what(), to_string(plan.problem())));
+    (*warn_)(fmt::format("no second kernel, for peaked scores: {} ({})", error.what(), to_string(plan.problem())));
   }
   return plan;
 }

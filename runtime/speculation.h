@@ -18,8 +18,10 @@ struct alignas(8) LaunchReport {  // in this order, as kernels have it
 /// kernel, and now and then one speculates, to see whether it still does. Asks the device nothing and never waits: what
 /// launches report counts for later ones, as it comes in. Safe from any thread.
 ///
-/// What is known of a launch is complete once a later one has told something, on one stream. On several streams, or
-/// with graphs that are replayed, failures may be put down to neighbouring launches.
+/// What is known of a launch is complete once a later one has told something, on one stream. On several streams
+/// failures may be put down to neighbouring launches. A graph's replays tell the number that was captured, an old one,
+/// which counts as nothing new: beside many of them, live launches are heard less often. Failures are counted modulo
+/// 2^32; more than 2^31 between two looks count as none.
 class Speculation {
  public:
   /// Exact launches between two that try, at first and at most.
@@ -30,6 +32,7 @@ class Speculation {
   struct Choice {
     std::uint32_t launch;  ///< its number
     bool speculate;
+    bool trial;  ///< it speculates to see whether that pays again
   };
 
   /// `limit`: failures a launch beyond which the exact kernel is the faster one. `report` must outlive this.
@@ -37,23 +40,27 @@ class Speculation {
 
   /// For the next launch.
   Choice next() noexcept;
+  /// A trial that will not run, or who knows when: the next launch is one in its stead.
+  void withdraw_trial() noexcept { withdrawn_.store(true, std::memory_order_release); }
 
  private:
-  bool decide(std::uint32_t launch) noexcept;
-  bool too_many(std::uint32_t failures, std::uint32_t launches) const;
+  Choice decide(std::uint32_t launch) noexcept;
+  Choice try_again(std::uint32_t launch);
+  /// `all`: so far; those beyond known_ are meant.
+  bool too_many(std::uint32_t all, std::uint32_t launches) const;
   void go_exact(std::uint32_t launch, std::uint32_t stay);
 
   const LaunchReport* report_;
   const double limit_;
   std::atomic<std::uint32_t> launches_ = 0;
-  std::atomic<bool> exact_ = false;
+  std::atomic<bool> exact_ = false, withdrawn_ = false;
   std::atomic_flag busy_;  // whoever finds it set does as was decided last
 
   // Guarded by busy_.
   LaunchReport known_;  // what has been judged
   std::uint32_t stay_ = kShortStay;
   std::uint32_t next_trial_ = 0, trial_ = 0;  // numbers of launches
-  bool trying_ = false;                       // trial_ was launched, its failures are not all known
+  bool trying_ = false;                       // trial_ was chosen, its failures are not all known
 };
 
 }  // namespace attune::runtime

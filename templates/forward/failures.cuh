@@ -9,10 +9,10 @@ constexpr uint32_t kLaneFailure = 16, kFailure = 32 * kLaneFailure;
 // A warp's speculation failed for a block of keys. All lanes count: choosing one of them would be another branch.
 ATTUNE_DEVICE void count_failure() { atomicAdd(&tally, kLaneFailure); }
 
-// Every consumer warp when it is done; the last of them reports for the thread block. (Beyond 2^23 failures of a thread
-// block the count begins anew.)
+// Every consumer warp when it is done; the last of them adds the thread block's to all. (Beyond 2^23 failures of a
+// thread block the count begins anew.)
 template <uint32_t kWarps>
-ATTUNE_DEVICE void report_failures(const ForwardParams& params) {
+ATTUNE_DEVICE void add_failures(const ForwardParams& params) {
   static_assert(kWarps < kLaneFailure);
   if ((threadIdx.x & 31) != 0) return;
   const uint32_t before = atomicAdd(&tally, 1u);

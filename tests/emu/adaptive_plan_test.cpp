@@ -27,9 +27,9 @@ struct Scene {
   std::shared_ptr<runtime::PlanContext> context = std::make_shared<runtime::PlanContext>(device);
   runtime::Builder builder{cache::Store::memory_only(), [] { return tests::ptx_compiler(); }};
 
-  runtime::PlanSource source(const std::string& text) {
+  runtime::PlanSource source(const std::string& text, const Problem& problem = kProblem) {
     const codegen::Config config = codegen::parse_config(text);
-    return plan_source(builder.build(codegen::specialise(parse_arch("sm_90a"), kProblem, config)), config,
+    return plan_source(builder.build(codegen::specialise(parse_arch("sm_90a"), problem, config)), config,
                        Origin::override);
   }
   void expect_clean(std::size_t launches) const {
@@ -45,7 +45,7 @@ struct Telling {
     const unsigned none = 0;
     device.copy_to_device(counted.data(), &none, sizeof none);
   }
-  runtime::Told launch(std::uint32_t number) const {
+  runtime::Reporting launch(std::uint32_t number) const {
     return {.failures = static_cast<unsigned*>(counted.data()), .report = report.get(), .launch = number};
   }
   unsigned failures() const {
@@ -98,6 +98,30 @@ TEST_CASE("adaptive plan: a speculative kernel counts its failures, on scores th
     CHECK(telling.failures() == 2 * once);
     CHECK(report.started == 9);
     scene.expect_clean(4);
+  }
+}
+
+TEST_CASE("adaptive plan: rows to which a mask leaves few keys are no failures on ordinary scores") {
+  if (!attune::tests::nvrtc()) return;
+  for (const char* config :
+       {"softmax=zero,order=pv_qk,consumers=2,ping_pong=0,block_n=128,grid=dynamic,diagonal=masked,remember=0",
+        "softmax=first_max,order=pv_qk,consumers=2,ping_pong=0,block_n=128,grid=dynamic,diagonal=masked"}) {
+    for (const std::int64_t length : {40, 128, 300}) {
+      CAPTURE(std::string(config));
+      CAPTURE(length);
+      Problem causal = kProblem;
+      causal.causal = true;
+      causal.seqlen_q = causal.seqlen_k = length;
+      Scene scene;
+      const runtime::PlanSource source = scene.source(config, causal);
+      const runtime::ForwardPlan plan(scene.context, causal, source);
+      const Telling telling(*scene.device);
+      cli::EmulatedTensors plain(*scene.device, causal, {});
+      plan.launch(plain.args(), telling.launch(1));
+      expect_right(plain);
+      CHECK(telling.failures() <= runtime::failure_limit(causal, source.shape, source.config.softmax));
+      scene.expect_clean(1);
+    }
   }
 }
 

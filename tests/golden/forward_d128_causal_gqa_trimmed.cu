@@ -598,6 +598,6 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
     } else {
       consume(&map_o, params, shared, warpgroup - 1);
     }
-    report_failures<4 * kConsumers>(params);
+    add_failures<4 * kConsumers>(params);
   }
 }

@@ -335,6 +335,6 @@ attune_forward(const __grid_constant__ TensorMap map_q, const __grid_constant__ 
   } else {
     setmaxnreg_inc<240>();
     consume(&map_o, params, shared, warpgroup - 1);
-    report_failures<4 * kConsumers>(params);
+    add_failures<4 * kConsumers>(params);
   }
 }

@@ -32,7 +32,9 @@ TEST_CASE("adaptive: failures and starts arrive in the host's memory") {
     CHECK(report.get()->failures <= so_far);
     return so_far - before;
   };
-  const double limit = runtime::failure_limit(problem(), codegen::parse_config(pinned.info().config).block_n);
+  const double limit =
+      runtime::failure_limit(problem(), codegen::launch_shape(codegen::parse_kernel_spec(pinned.info().spec)),
+                             codegen::parse_config(pinned.info().config).softmax);
   CHECK(launch(plain, 1) < limit / 16);
   const unsigned once = launch(wide, 2);
   CHECK(once > limit);
@@ -44,12 +46,19 @@ TEST_CASE("adaptive: right on peaked scores before and after the change, and bac
   const Plan plan = shared_runtime().plan(problem());
   REQUIRE(!plan.info().peaked_config.empty());
   Attention plain(problem()), wide(problem(), {.q_scale = 30});
+  // Each kernel has bits of its own.
+  const Plan exact = shared_runtime().plan(peaked_twin(problem()).value());
+  exact.launch(wide.args());
+  const auto exact_bits = wide.output();
+  shared_runtime().plan(problem(), {.pinned = true}).launch(wide.args());
+  REQUIRE(wide.output() != exact_bits);
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 100; ++i) {
       plan.launch(wide.args());
       if (i % 10 == 0) device()->synchronize();
       if (i < 12 || i == 99) CHECK(wide.compare({.first = 0, .step = 61}).max_abs < tolerance(problem().dtype).max_abs);
     }
+    CHECK(wide.output() == exact_bits);
     for (int i = 0; i < 200; ++i) plan.launch(plain.args());
     device()->synchronize();
     CHECK(plain.compare({.first = 0, .step = 61}).max_abs < tolerance(problem().dtype).max_abs);

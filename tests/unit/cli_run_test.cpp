@@ -194,6 +194,25 @@ TEST_CASE("explain names winner, runner-up and losers, from the cache alone") {
        {"relative L2 error", "tensor cores", "exponentials", "shared memory", "L2 ", "HBM", "launch", "measured",
         "runner-up   1.000 ms [", "a tie", "block_n=96 (winner 112)", "did not race to the end: 1 (1 numerics)"})
     CHECK_MESSAGE(text.find(part) != std::string::npos, part << " in\n" << text);
+  // Its peaked twin is another problem, which none of the flags means.
+  cache::Options options;
+  options.directory = tuned.folder.string();
+  cache::Store store = cache::Store::open(std::move(options));
+  const Problem twin = peaked_twin(tuned.problem).value();
+  const std::string twin_key = runtime::plan_key(twin, kIdentity, codegen::emitter_digest());
+  cache::Trial trial = store.trials(tuned.key).front();
+  trial.plan_key = twin_key;
+  trial.problem = to_string(twin);
+  store.append_trial(trial);
+  store.finish_session(twin_key, "s1");
+  const auto explained = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"explain", "--cache-dir", tuned.folder.string(), "--json"});
+    return run(flags).json()["problem"].get<std::string>();
+  };
+  CHECK(explained({}) == to_string(tuned.problem));
+  CHECK(explained({"--head-dim", "128"}) == to_string(tuned.problem));
+  CHECK(explained({"--scores", "peaked"}) == to_string(twin));
+  CHECK(explained({"--problem", to_string(tuned.problem)}) == to_string(tuned.problem));
   const Result other = run({"explain", "--cache-dir", tuned.folder.string(), "--head-dim", "64", "--json"});
   CHECK(other.status == 1);
   CHECK(other.json()["winner"].is_null());

@@ -6,6 +6,7 @@
 
 #include <attune/error.h>
 
+#include "runtime/forward_plan.h"
 #include "runtime/plan_state.h"
 #include "tests/unit/fake_device.h"
 
@@ -48,6 +49,24 @@ std::string refusal(const std::function<void()>& body, ErrorCode code = ErrorCod
     return error.what();
   }
   return "accepted";
+}
+
+TEST_CASE("speculation may fail for an eighth of the blocks of keys, as warps count them") {
+  codegen::LaunchShape shape;
+  shape.block_m = shape.block_n = 128;
+  const auto limit = [&](std::int64_t q, std::int64_t k, bool causal, codegen::Softmax softmax) {
+    const Problem p{.heads = 2, .heads_kv = 1, .causal = causal, .batch = 3, .seqlen_q = q, .seqlen_k = k};
+    return failure_limit(p, shape, softmax);
+  };
+  const auto first_max = codegen::Softmax::first_max, zero = codegen::Softmax::zero;
+  CHECK(8 * limit(1024, 1024, false, first_max) == 6 * 64 * 8);
+  CHECK(8 * limit(1, 1000, false, zero) == 6 * 1 * 8);
+  CHECK(8 * limit(1024, 1024, true, first_max) == 6 * 64 * 4.5);  // 1, 2, ... 8 blocks
+  CHECK(8 * limit(128, 1024, true, first_max) == 6 * 8 * 8);
+  CHECK(8 * limit(1024, 128, true, first_max) == 6 * 8 * 1);  // the other rows see no key
+  CHECK(limit(1024, 0, true, zero) == 0);
+  // Beyond that a warp of each tile whose rows see few keys.
+  CHECK(limit(1024, 1024, true, zero) == limit(1024, 1024, true, first_max) + 6 * 8);
 }
 
 TEST_CASE_FIXTURE(Fixture, "launch: a kernel may start early if it waits by itself for what is before it") {

@@ -123,6 +123,32 @@ TEST_CASE("speculation: a trial counts once a later launch has begun, however ma
   CHECK(speculation.next().speculate);
 }
 
+TEST_CASE("speculation: reports that come in another order than they were read in are no failures") {
+  LaunchReport report;
+  Speculation speculation(&report, 100);
+  for (std::uint32_t i = 1; i <= 100; ++i) {
+    CHECK(speculation.next().speculate);
+    // Every second one has read before the one that it tells behind.
+    report = {.failures = i % 2 == 0 ? 40 * (i - 2) : 40 * i, .started = i};
+  }
+}
+
+TEST_CASE("speculation: failures of launches that were under way when a trial was chosen are not the trial's") {
+  LaunchReport report;
+  Speculation speculation(&report, 100);
+  speculation.next();
+  report = {.failures = 1000, .started = 1};
+  // 200 launches are queued before the next report.
+  std::uint32_t trial = 0;
+  for (int i = 0; i < 200; ++i)
+    if (const Speculation::Choice choice = speculation.next(); choice.trial) trial = choice.launch;
+  REQUIRE(trial != 0);
+  report = {.failures = 50000, .started = trial - 1};
+  CHECK(!speculation.next().speculate);
+  report = {.failures = 50010, .started = trial + 1};
+  CHECK(speculation.next().speculate);
+}
+
 TEST_CASE("speculation: a graph that is replayed and reports an old number changes nothing") {
   Stream stream;
   stream.speculated(100);

@@ -138,13 +138,45 @@ TEST_CASE_FIXTURE(Fixture, "plan: the second kernel is the winner for peaked sco
   win(store(), key(), speculative, build(speculative));
   RuntimeOptions o = options();
   o.allow_compiler = false;
-  // Without a compiler only what is there already will do.
+  // Beside a winner only what is there already will do, and nothing is compiled.
+  const int compiled = compiler->compiles;
   CHECK(state(o)->plan(kProblem, {}).info().peaked_config.empty());
+  CHECK(state()->plan(kProblem, {}).info().peaked_config.empty());
+  CHECK(compiler->compiles == compiled);
   CHECK(warnings.empty());
   win(store(), key(peaked), some_config(), build(some_config()));
   CHECK(state(o)->plan(kProblem, {.on_miss = MissPolicy::fail}).info().peaked_config ==
         codegen::to_string(some_config()));
   CHECK(state(o)->plan(kProblem, {.on_miss = MissPolicy::fail, .pinned = true}).info().peaked_config.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "plan: a launch that is captured or refused is no trial") {
+  const Plan plan = state()->plan(kProblem, {});
+  ForwardArgs args{.q = reinterpret_cast<void*>(0x1000),
+                   .k = reinterpret_cast<void*>(0x2000),
+                   .v = reinterpret_cast<void*>(0x3000),
+                   .o = reinterpret_cast<void*>(0x4000)};
+  const auto launch = [&] {
+    plan.launch(args);
+    return device->launches.back().function;
+  };
+  const void* const speculative = launch();
+  const auto report = reinterpret_cast<unsigned*>(device->launches.back().params.report);
+  report[0] = 1u << 30;
+  report[1] = 1;
+  const void* const exact = launch();
+  CHECK(exact != speculative);
+  for (int i = 0; i < 63; ++i) CHECK(launch() == exact);
+  // Its turn has come.
+  args.stream = reinterpret_cast<CUstream_st*>(0x1230);
+  device->captured.insert(args.stream);
+  for (int i = 0; i < 3; ++i) CHECK(launch() == exact);
+  device->captured.clear();
+  args.scale = -1;
+  CHECK_THROWS_AS(plan.launch(args), Error);
+  args.scale = 0;
+  CHECK(launch() == speculative);
+  CHECK(launch() == exact);  // until it has told
 }
 
 TEST_CASE_FIXTURE(Fixture, "plan: launches take the exact kernel while speculation fails, and come back") {

@@ -59,7 +59,7 @@ ATTUNE_API void validate(const Problem& problem);
 
 /// Canonical text: "op=forward,dtype=bf16,head_dim=128,head_dim_v=128,heads=32,heads_kv=8,causal=1,batch=4,
 /// seqlen_q=4096,seqlen_k=4096,layout=bshd" (one line, no spaces, always all keys in this order; op=backward has
-/// "deterministic=0" behind them, which a forward problem, always deterministic, lacks, and
+/// "deterministic=0" behind them, which a forward problem, each of whose kernels is, lacks, and
 /// scores=peaked has "scores=peaked" at the end).
 ATTUNE_API std::string to_string(const Problem& problem);
 /// Inverse of to_string; keys may come in any order and be left out (defaults; head_dim_v defaults to head_dim,

@@ -86,7 +86,8 @@ class ATTUNE_API Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  /// The kernel for a problem: from memory, the packs, the cache, or by the miss policy. May take long.
+  /// The kernel for a problem: from memory, the packs, the cache, or by the miss policy. May take long: a guess may
+  /// compile, a forward one two kernels (see Plan).
   ///
   /// Throws Error(invalid_argument) for a bad problem or option; Error(not_prepared) under stream capture and
   /// by MissPolicy::fail; Error(unsupported) if this device or a missing NVRTC allows no kernel;

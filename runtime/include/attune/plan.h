@@ -111,10 +111,12 @@ struct PlanInfo {
 
 /// On what a launch computes with. Forward kernels that fix the reference of the exponentials beforehand are the
 /// fastest on ordinary scores, and take twice as long for those of which it serves no warp. A plan of such a kernel
-/// has, unless PlanOptions::pinned, a second one that does not, if there is one to be had. Launches report how often
-/// the first one's references failed, and those that follow take the second one while that is more than an eighth, all
-/// but one of 64 to 1024, which looks again. Both round differently: the low bits of O and LSE may depend on what was
-/// launched before. A launch that is captured keeps the kernel that it was captured with.
+/// has, unless PlanOptions::pinned, a second one that does not: beside a pack's or the cache's the one that packs or
+/// the cache have for the same problem with ScoreKind::peaked, if they do, beside a guess another guess. Launches
+/// report how often the first one's references failed, and those that follow take the second one while that is more
+/// than an eighth, all but one of 64 to 1024, which looks again. Each gives the same bits every time, but they round
+/// differently: the low bits of O and LSE may depend on what was launched before. A launch that is captured keeps the
+/// kernel that it was captured with.
 ///
 /// An immutable handle; copies share the loaded kernel. Safe from any thread. Keeps what it needs of its
 /// Runtime alive. A kernel is unloaded with the last copy: no launch of it may be pending then.
