@@ -62,31 +62,35 @@ def estimate_ms(call, host_ms=HOST_MS):
 
 def burst(call, estimate, rest_s, nvml, host_ms=HOST_MS):
     """From a chip that rested: three launches to warm up, then the median of 6 to 30, each timed alone."""
-    launches = min(30, max(6, round(30 / estimate)))
-    time.sleep(rest_s)
-    short = estimate < SHORT_MS
-    if short:
-        spin(WARM_UPS + launches, host_ms)
-    spun = _event()
-    for _ in range(WARM_UPS):
-        call()
-    pairs = []
-    for _ in range(launches):
-        start = _event()
-        call()
-        pairs.append((start, _event()))
-    probe = ClockProbe()
-    starved = short and spun.query()
-    sensors = nvml.sample()
-    torch.cuda.synchronize()
-    ms = statistics.median(start.elapsed_time(end) for start, end in pairs)
-    return Reading(ms, probe.mhz(), starved, sensors)
+
+    def timed(launches):
+        pairs = []
+        for _ in range(launches):
+            start = _event()
+            call()
+            pairs.append((start, _event()))
+        return lambda: statistics.median(start.elapsed_time(end) for start, end in pairs)
+
+    return _from_rest(timed, 30, call, estimate, rest_s, nvml, host_ms)
 
 
 def queued(call, estimate, rest_s, nvml, host_ms=HOST_MS):
     """From a chip that rested: three launches to warm up, then the mean of 6 to 60 that follow each other with
     nothing in between, as a model's kernels do."""
-    launches = min(60, max(6, round(30 / estimate)))
+
+    def timed(launches):
+        start = _event()
+        for _ in range(launches):
+            call()
+        end = _event()
+        return lambda: start.elapsed_time(end) / launches
+
+    return _from_rest(timed, 60, call, estimate, rest_s, nvml, host_ms)
+
+
+def _from_rest(timed, most, call, estimate, rest_s, nvml, host_ms):
+    """`timed` queues so many launches; what it returns gives milliseconds once they are done."""
+    launches = min(most, max(6, round(30 / estimate)))
     time.sleep(rest_s)
     short = estimate < SHORT_MS
     if short:
@@ -94,15 +98,12 @@ def queued(call, estimate, rest_s, nvml, host_ms=HOST_MS):
     spun = _event()
     for _ in range(WARM_UPS):
         call()
-    start = _event()
-    for _ in range(launches):
-        call()
-    end = _event()
+    milliseconds = timed(launches)
     probe = ClockProbe()
     starved = short and spun.query()
     sensors = nvml.sample()
     torch.cuda.synchronize()
-    return Reading(start.elapsed_time(end) / launches, probe.mhz(), starved, sensors)
+    return Reading(milliseconds(), probe.mhz(), starved, sensors)
 
 
 def sustained(call, estimate, seconds, nvml):
