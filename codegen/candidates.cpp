@@ -169,9 +169,16 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
                           .grid = grid,
                           .diagonal = diagonal,
                           .remember = softmax.remember,
-                          // A larger problem would not notice, and ptxas rejects more kernels so.
+                          // A larger problem would not notice.
                           .dependent_launch = is_small(arch, p)});
   return all;
+}
+
+std::optional<Config> in_other_code(const Config& config) {
+  if (config.family != Family::sm90) return std::nullopt;
+  Config other = config;
+  other.dependent_launch = !config.dependent_launch;
+  return other;
 }
 
 std::vector<Config> default_configs(const Arch& arch, const Problem& p) {

@@ -15,6 +15,10 @@ std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec);
 /// Every config of the space that passes the rules for this problem, launch part included, in a fixed order.
 std::vector<Config> candidates(const Arch& arch, const Problem& problem);
 
+/// The same schedule in other code, which ptxas may accept where it rejects this one: which kernels it serialises for
+/// want of registers depends on code that has nothing to do with the products. Nothing where there is none.
+std::optional<Config> in_other_code(const Config& config);
+
 /// A config and what its launch part may be beside it: the same kernel with other numbers of workers, L2 sections
 /// and parts.
 std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);

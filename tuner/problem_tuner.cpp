@@ -137,7 +137,7 @@ bool ProblemTuner::select_more(const StopCondition& stop) {
       std::count_if(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return c.in || !c.settled; }));
   const auto wanted = static_cast<std::size_t>(std::min(least_raced_, most_));
   // A space of which next to nothing compiles is not gone through to its end.
-  if (hopeful >= wanted || candidates_.size() >= 2 * static_cast<std::size_t>(most_)) return false;
+  if (hopeful >= wanted || candidates_.size() - others_ >= 2 * static_cast<std::size_t>(most_)) return false;
   const std::size_t batch = std::max<std::size_t>((wanted - hopeful) * 3 / 2, 8);
   std::vector<codegen::Config> more = searcher_->next_among(batch, run_.pool.ready());
   if (leading_ && more.size() < batch) {
@@ -147,6 +147,15 @@ bool ProblemTuner::select_more(const StopCondition& stop) {
   for (const codegen::Config& config : more) add(config, /*urgent=*/true);
   report_.counts.selected = static_cast<int>(candidates_.size());
   return !more.empty();
+}
+
+void ProblemTuner::select_other_code(const Candidate& rejected, const StopCondition& stop) {
+  if (!run_.request.configs.empty() || stop.expired() || run_.compile_stop.expired()) return;
+  const std::optional<codegen::Config> other = codegen::in_other_code(rejected.config);
+  if (!other || find(codegen::to_string(*other)) != nullptr) return;
+  add(*other, /*urgent=*/true);
+  ++others_;
+  report_.counts.selected = static_cast<int>(candidates_.size());
 }
 
 // -- admission ----------------------------------------------------------------------------------------------------
@@ -278,6 +287,7 @@ void ProblemTuner::admit(Measurer& measurer, const StopCondition& stop) {
     if (ready != nullptr) {
       ready->in = settle(measurer, *ready);
       ready->settled = true;
+      if (ready->kernel->state == State::rejected) select_other_code(*ready, stop);
     } else if (all_settled && !select_more(stop)) {
       return;
     }

@@ -77,6 +77,8 @@ class ProblemTuner {
   void admit(Measurer& measurer, const StopCondition& stop);
   /// Makes up for what was refused; whether there was something to add.
   bool select_more(const StopCondition& stop);
+  /// After `rejected` was: adds the same schedule in other code, if there is time to compile it.
+  void select_other_code(const Candidate& rejected, const StopCondition& stop);
   /// Whether it may race.
   bool settle(Measurer& measurer, Candidate& c);
   bool pass_gate(Measurer& measurer, Candidate& c);
@@ -113,6 +115,7 @@ class ProblemTuner {
   TrialLog log_;
   std::unique_ptr<Searcher> searcher_;
   std::deque<Candidate> candidates_;  // addresses stay
+  std::size_t others_ = 0;            // of them: by select_other_code()
   std::map<std::string, Candidate*> by_text_;
   std::optional<cache::Winner> incumbent_;
   codegen::Config guess_;  // the default config

@@ -219,6 +219,22 @@ TEST_CASE_FIXTURE(Fixture, "more are selected while too few pass the compiler") 
   CHECK(compiler->compiles.load() <= compiles + 2);  // helpers and perhaps the reference
 }
 
+TEST_CASE_FIXTURE(Fixture, "what the compiler rejects is tried in other code, once") {
+  compiler->spills = [](const std::string& source) { return source.find("follow_closely();") == std::string::npos; };
+  const Report report = tune();
+  const ProblemReport& p = report.problems[0];
+  CHECK(p.outcome == Outcome::tuned);
+  REQUIRE(p.winner);
+  CHECK(codegen::parse_config(p.winner->config).dependent_launch);
+  CHECK(p.counts.raced == p.counts.rejected);
+  compiler->spills = [](const std::string&) { return true; };
+  request.force = true;
+  problem.dtype = DType::fp16;
+  const ProblemReport none = tune().problems[0];
+  CHECK(!none.winner);
+  CHECK(none.counts.rejected == none.counts.selected);
+}
+
 TEST_CASE_FIXTURE(Fixture, "problems share kernels") {
   request.max_candidates = 20;
   request.problems.clear();
