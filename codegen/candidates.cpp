@@ -188,7 +188,12 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < all.size(); i++) order.emplace_back(estimate(arch, p, all[i]).total, i);
   std::sort(order.begin(), order.end());
-  std::vector<Config> chosen = tabled_configs(arch, p);
+  std::vector<Config> chosen;
+  for (const Config& c : tabled_configs(arch, p)) {
+    chosen.push_back(c);
+    // The table's kernels build with the ptxas that it was made with.
+    if (const std::optional<Config> other = in_other_code(c)) chosen.push_back(*other);
+  }
   // What keeps one config from building cleanly usually keeps its closest relatives, too.
   std::map<std::string, int> relatives;
   for (const auto& [seconds, i] : order) {

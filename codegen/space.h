@@ -32,8 +32,8 @@ struct CostEstimate {
 CostEstimate estimate(const Arch& arch, const Problem& problem, const Config& config);
 
 /// What to launch for a problem that nobody has tuned: first what won on the closest problems of the built-in table
-/// (see default_table.h), then the model's guesses; all pass every rule, best first, few of each tile, so that one of
-/// them builds cleanly where the first does not. Never empty.
+/// (see default_table.h), each also in other code, then the model's guesses; all pass every rule, best first, few of
+/// each tile, so that one of them builds cleanly where the first does not. Never empty.
 std::vector<Config> default_configs(const Arch& arch, const Problem& problem);
 /// The first of them.
 Config default_config(const Arch& arch, const Problem& problem);

@@ -68,6 +68,7 @@ TEST_CASE("default table: a close problem gets a row's config, fitted to it") {
     CHECK(c.section == 0);
   }
   CHECK(default_config(kArch, p) == configs.front());
+  CHECK(default_configs(kArch, p)[1] == in_other_code(configs.front()));
   // The same lengths in the other type: nothing about the config depends on it.
   p.dtype = DType::fp16;
   CHECK(kernel_part(default_config(kArch, p)) == kernel_part(configs.front()));
