@@ -5,6 +5,7 @@
 
 #include "cli/verify_report.h"
 #include "cli/verify_subjects.h"
+#include "runtime/keys.h"
 #include "tests/unit/fake_compiler.h"
 
 using namespace attune;
@@ -17,11 +18,27 @@ struct Fixture {
   std::ostringstream out, err;
   cli::Output output{{.out = out, .err = err}};
 
-  std::vector<cli::Subject> subjects(std::vector<std::string> configs) {
-    const cache::Store store = cache::Store::memory_only();
+  cache::Store store = cache::Store::memory_only();
+
+  std::vector<cli::Subject> subjects(std::vector<std::string> configs, bool second_kernels = false) {
     runtime::Builder builder(store, [this] { return compiler; });
-    return cli::Subjects({problems, std::move(configs)}, tests::FakeDevice().properties(), store, builder, output)
-        .all();
+    cli::SubjectRequest request{problems, std::move(configs)};
+    request.second_kernels = second_kernels;
+    return cli::Subjects(request, tests::FakeDevice().properties(), store, builder, output).all();
+  }
+  void win(const Problem& problem, const codegen::Config& config) {
+    cache::Trial trial;
+    trial.plan_key =
+        runtime::plan_key(problem, runtime::identity_text(tests::FakeDevice().properties()), codegen::emitter_digest());
+    trial.problem = to_string(problem);
+    trial.config = codegen::to_string(config);
+    trial.build_key = std::string(64, 'a');  // whose code is gone
+    trial.regime = "burst";
+    trial.session = "s1";
+    trial.samples = {1e-3};
+    trial.median = trial.low = trial.high = 1e-3;
+    store.append_trial(trial);
+    store.finish_session(trial.plan_key, trial.session);
   }
 };
 
@@ -46,6 +63,28 @@ TEST_CASE_FIXTURE(Fixture, "verify: a kernel that does not compile fails for its
   CHECK(output.document()["results"][0]["ok"] == false);
   CHECK(output.document()["results"][0]["reason"] == all[0].failure);
   CHECK(output.document()["results"][1]["ok"] == true);
+}
+
+TEST_CASE_FIXTURE(Fixture, "verify: a plan's second kernel, where it would have one") {
+  CHECK(subjects({}).size() == 1);
+  std::vector<cli::Subject> all = subjects({}, true);
+  REQUIRE(all.size() == 2);
+  const Problem problem = all[0].problem;
+  CHECK(all[0].config.softmax != codegen::Softmax::exact);
+  CHECK(all[1].problem == peaked_twin(problem));
+  CHECK(all[1].config.softmax == codegen::Softmax::exact);
+  CHECK(all[1].origin == "heuristic");
+  // Beside a winner there is another winner or none.
+  win(problem, {.block_n = 64, .softmax = codegen::Softmax::zero, .order = codegen::Order::pv_qk});
+  CHECK(subjects({}, true).size() == 1);
+  win(*peaked_twin(problem), {.block_n = 96});
+  all = subjects({}, true);
+  REQUIRE(all.size() == 2);
+  CHECK(all[1].config.block_n == 96);
+  // One that does not speculate needs none.
+  store = cache::Store::memory_only();
+  win(problem, {.block_n = 64});
+  CHECK(subjects({}, true).size() == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "verify: builds that spill fail, too") {
