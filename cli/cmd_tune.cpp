@@ -1,7 +1,6 @@
 // attune tune: measures candidates on the device and keeps the winners in the cache.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <thread>
 
 #include "base/error.h"
@@ -18,7 +17,7 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kSecondsPerProblem = 60, kSecondsPerTwin = 20;
+constexpr double kSecondsPerProblem = 60;
 constexpr std::int64_t kBuildsWithoutGpu = 16;
 
 struct Flags {
@@ -124,13 +123,10 @@ tuner::Request request_for(cache::Store store, const std::vector<Problem>& probl
   return {.store = std::move(store), .problems = problems, .shard = {}, .configs = {}, .worker = {}};
 }
 
-// A peaked twin has fewer candidates.
 double ample_seconds(const std::vector<Problem>& problems) {
   double seconds = 0;
-  for (const Problem& problem : problems) {
-    const bool is_twin = std::ranges::any_of(problems, [&](const Problem& p) { return peaked_twin(p) == problem; });
-    seconds += is_twin ? kSecondsPerTwin : kSecondsPerProblem;
-  }
+  for (const Problem& problem : problems)
+    seconds += kSecondsPerProblem / (tuner::is_twin(problems, problem) ? tuner::kTwinShare : 1);
   return seconds;
 }
 

@@ -15,7 +15,7 @@ namespace {
 // Rates an SM and clock (Hopper): 4096 bf16 FLOP, 16 exponentials, 128 bytes of shared memory, 128 lanes of issue.
 constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
 constexpr double kLaunchSeconds = 4e-6;
-constexpr double kOverlapSeconds = 2e-7;  // of it, where kernels overlap at their edges
+constexpr double kOverlapSeconds = 4e-7;  // of it, where kernels overlap at their edges (docs/kernels/NOTES.md, 37)
 
 // Share of the shorter of (tensor, softmax) that stays visible; from measured tensor-pipe shares.
 double exposed_share(const Config& c, int head_dim, bool causal) {

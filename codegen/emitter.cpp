@@ -138,7 +138,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   out.line("const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;");
   out.line("const int warpgroup = __shfl_sync(kFullWarp, threadIdx.x >> 7, 0);  // uniform, and known to be");
   out.open("if (threadIdx.x == 0) {");
-  // Worth a fraction of a microsecond, so only where that shows: elsewhere ptxas rejects more kernels so.
+  // Worth a fraction of a microsecond, as overlapping is, so where that is wanted.
   if (c.dependent_launch)
     for (const char* map : {"k", "q", "v", "o"}) out.line("prefetch_tensormap(&map_{});", map);
   out.open("for (int i = 0; i < kStages; i++) {");

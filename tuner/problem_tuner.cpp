@@ -14,13 +14,6 @@ using cache::TrialStatus;
 // After a change of driver or compiler, so many of the old session's best are raced again.
 constexpr std::size_t kRacedAgain = 16;
 constexpr double kFixedWeight = 0.5, kLaunches = 900;
-// A peaked twin beside its problem gets this share of the candidates and of the time: what is left of the space are
-// schedules for one kind of softmax.
-constexpr int kTwinShare = 3;
-
-bool is_twin(const Request& request, const Problem& problem) {
-  return std::ranges::any_of(request.problems, [&](const Problem& other) { return peaked_twin(other) == problem; });
-}
 
 int next_id() {
   static std::atomic<int> ids{0};
@@ -36,7 +29,7 @@ ProblemTuner::ProblemTuner(RunContext& run, const Problem& problem, bool leading
       most_(run.request.max_candidates),
       least_raced_(run.request.min_raced),
       log_({run.request.store, problem, run.identity, run.environment}, run.session, run.request.force) {
-  if (is_twin(run.request, problem)) {
+  if (is_twin(run.request.problems, problem)) {
     most_ = std::max(1, most_ / kTwinShare);
     least_raced_ /= kTwinShare;
   }

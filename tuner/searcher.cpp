@@ -39,8 +39,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
           fmt::format("stages {}", c.stages),
           fmt::format("grid {}", number(c.grid)),
           fmt::format("diagonal {}", number(c.diagonal)),
-          fmt::format("warp_epilogue {}", c.warp_epilogue),
-          fmt::format("dependent_launch {}", c.dependent_launch)};
+          fmt::format("warp_epilogue {}", c.warp_epilogue)};
 }
 
 }  // namespace

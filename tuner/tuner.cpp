@@ -171,6 +171,10 @@ void serve(Measurer& measurer, Queue& queue, const StopCondition& stop, std::siz
 
 }  // namespace
 
+bool is_twin(const std::vector<Problem>& problems, const Problem& problem) {
+  return std::ranges::any_of(problems, [&](const Problem& other) { return peaked_twin(other) == problem; });
+}
+
 Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFactory& make_measurer) {
   check(request);
   const std::vector<Problem> problems = share_of(request);

@@ -47,6 +47,12 @@ struct Request {
   std::function<std::shared_ptr<const runtime::Compiler>()> compiler = runtime::Compiler::get;
 };
 
+/// A peaked twin beside its problem gets this share of the candidates and of the time: what is left of the space are
+/// schedules for one kind of softmax.
+inline constexpr int kTwinShare = 3;
+/// Whether `problem` is the peaked twin of one of these.
+bool is_twin(const std::vector<Problem>& problems, const Problem& problem);
+
 /// Callbacks come from the tuner's threads, one at a time, and must not throw.
 struct Hooks {
   std::function<void(const Progress&)> progress = {};

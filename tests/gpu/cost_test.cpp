@@ -11,6 +11,7 @@
 #include "tests/gpu/cached_plan.h"
 #include "tests/gpu/support.h"
 #include "tests/unit/temporary_folder.h"
+#include "tests/winning_trial.h"
 
 namespace attune::gpu {
 namespace {
@@ -160,16 +161,8 @@ TEST_CASE("cost: a plan from the cache, in a process of its own") {
     const codegen::Config config = codegen::parse_config(shared_runtime().plan(won).info().config);
     cache::Store store = cache::Store::open(options);
     runtime::Builder own(store);
-    cache::Trial trial;
-    trial.plan_key = runtime::plan_key(won, runtime::identity_text(device()->properties()), codegen::emitter_digest());
-    trial.problem = to_string(won);
-    trial.config = codegen::to_string(config);
-    trial.build_key = own.build(codegen::specialise(arch, won, config)).key;
-    trial.device = runtime::identity_text(device()->properties());
-    trial.regime = "burst";
-    trial.session = "test";
-    trial.samples = {1e-3};
-    trial.median = trial.low = trial.high = 1e-3;
+    const cache::Trial trial = tests::winning_trial(won, runtime::identity_text(device()->properties()), config,
+                                                    own.build(codegen::specialise(arch, won, config)).key);
     store.append_trial(trial);
     store.finish_session(trial.plan_key, trial.session);
   };

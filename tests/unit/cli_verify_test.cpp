@@ -5,8 +5,8 @@
 
 #include "cli/verify_report.h"
 #include "cli/verify_subjects.h"
-#include "runtime/keys.h"
 #include "tests/unit/fake_compiler.h"
+#include "tests/winning_trial.h"
 
 using namespace attune;
 
@@ -27,16 +27,8 @@ struct Fixture {
     return cli::Subjects(request, tests::FakeDevice().properties(), store, builder, output).all();
   }
   void win(const Problem& problem, const codegen::Config& config) {
-    cache::Trial trial;
-    trial.plan_key =
-        runtime::plan_key(problem, runtime::identity_text(tests::FakeDevice().properties()), codegen::emitter_digest());
-    trial.problem = to_string(problem);
-    trial.config = codegen::to_string(config);
-    trial.build_key = std::string(64, 'a');  // whose code is gone
-    trial.regime = "burst";
-    trial.session = "s1";
-    trial.samples = {1e-3};
-    trial.median = trial.low = trial.high = 1e-3;
+    const cache::Trial trial = tests::winning_trial(problem, runtime::identity_text(tests::FakeDevice().properties()),
+                                                    config, std::string(64, 'a'));  // its code is gone
     store.append_trial(trial);
     store.finish_session(trial.plan_key, trial.session);
   }
