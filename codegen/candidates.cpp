@@ -21,6 +21,8 @@ std::vector<int> block_ns(int head_dim) {
   return {48, 64, 80};
 }
 
+constexpr int kManyTiles = 8192;  // keys of a causal head
+
 // Few rows: less than two tiles of the usual size an SM.
 bool is_small(const Arch& arch, const Problem& p) {
   return p.batch * p.heads * ((p.seqlen_q + 127) / 128) < 2 * arch.sms;
@@ -79,9 +81,16 @@ std::vector<Diagonal> diagonals(const Problem& p) {
   return {Diagonal::trimmed, Diagonal::skipped, Diagonal::masked};
 }
 
+// Where reading K and V costs enough to be worth waiting for each other (docs/kernels/NOTES.md, 40).
+std::vector<int> clusters(const Arch& arch, const Problem& p, int head_dim) {
+  if (head_dim <= 64 || is_small(arch, p) || p.seqlen_q < 1024 || p.seqlen_k < 1024) return {1};
+  return {1, 2};
+}
+
 std::vector<Grid> grids(const Arch& arch, const Problem& p) {
   std::vector<Grid> all{Grid::dynamic};
-  if (!p.causal) all.push_back(Grid::persistent);  // equal tiles: no counter needed
+  // No counter needed where tiles are equal, or many and taken there and back.
+  if (!p.causal || p.seqlen_k >= kManyTiles) all.push_back(Grid::persistent);
   const std::int64_t tiles = p.batch * p.heads * ((p.seqlen_q + 63) / 64);
   if (tiles <= 4 * arch.sms) all.push_back(Grid::plain);
   return all;
@@ -91,15 +100,16 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
   const int skipping_n = c.diagonal == Diagonal::skipped ? c.block_n : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", c.consumers, c.stages, static_cast<int>(c.order),
-                     c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead, static_cast<int>(c.o),
-                     static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n, first_width(spec, 0) != c.block_n,
-                     static_cast<int>(spec.edge));
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.consumers, c.stages,
+                     static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
+                     static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
+                     first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
 }
 
 // A masked diagonal is dominated wherever one of the sharper ways is possible.
 bool dominated(const Config& c) {
   const bool sharper = (c.consumers == 2 && c.block_n == 128) || c.block_n < c.block_m();
+  if (c.cluster > 1) return c.diagonal != Diagonal::skipped;
   return c.diagonal == Diagonal::masked && sharper;
 }
 
@@ -108,7 +118,7 @@ std::string tile_of(const Config& c) {
   if (c.family == Family::sm90_backward)
     return fmt::format("{} {} {} {}", c.backward.block_m, static_cast<int>(c.backward.split), c.backward.lag,
                        c.backward.registers);
-  return fmt::format("{} {} {}", c.consumers, c.block_n, static_cast<int>(c.q));
+  return fmt::format("{} {} {} {}", c.consumers, c.block_n, static_cast<int>(c.q), c.cluster);
 }
 
 }  // namespace
@@ -139,6 +149,9 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   std::vector<Config> all;
   std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
   const auto consider = [&](Config c) {
+    // A section may have as many tiles as two turns there and back, which would give the same thread blocks its longest
+    // tiles again and again.
+    if (p.causal && c.grid == Grid::persistent) c.section = static_cast<int>(p.batch * p.heads);
     c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);
@@ -155,22 +168,24 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
           for (bool ping_pong : {true, false})
             for (Diagonal diagonal : diagonals(p))
               for (Grid grid : grids(arch, p))
-                consider({.consumers = consumers,
-                          .block_n = block_n,
-                          .softmax = softmax.softmax,
-                          .order = softmax.order,
-                          .ping_pong = ping_pong,
-                          .q = buffering.q,
-                          .q_buffers = buffering.q_buffers,
-                          .q_ahead = buffering.q_ahead,
-                          .o = buffering.o,
-                          .o_pieces = buffering.o_pieces,
-                          .boundary = buffering.boundary,
-                          .grid = grid,
-                          .diagonal = diagonal,
-                          .remember = softmax.remember,
-                          // A larger problem would not notice.
-                          .dependent_launch = is_small(arch, p)});
+                for (int cluster : clusters(arch, p, head_dim))
+                  consider({.consumers = consumers,
+                            .block_n = block_n,
+                            .softmax = softmax.softmax,
+                            .order = softmax.order,
+                            .ping_pong = ping_pong,
+                            .q = buffering.q,
+                            .q_buffers = buffering.q_buffers,
+                            .q_ahead = buffering.q_ahead,
+                            .o = buffering.o,
+                            .o_pieces = buffering.o_pieces,
+                            .boundary = buffering.boundary,
+                            .grid = grid,
+                            .diagonal = diagonal,
+                            .remember = softmax.remember,
+                            .cluster = cluster,
+                            // A larger problem would not notice.
+                            .dependent_launch = is_small(arch, p)});
   return all;
 }
 

@@ -42,6 +42,7 @@ Fields kernel_fields(const Config& c) {
           {"o_pieces", std::to_string(c.o_pieces)},
           {"boundary", name_of(kBoundaries, c.boundary)},
           {"grid", name_of(kGrids, c.grid)},
+          {"cluster", std::to_string(c.cluster)},
           {"diagonal", name_of(kDiagonals, c.diagonal)},
           {"exact_tail", flag(c.exact_tail)},
           {"remember", flag(c.remember)},
@@ -117,6 +118,8 @@ Config parse_config(std::string_view text) {
       c.boundary = value_of<Boundary>(kBoundaries, key, value);
     else if (key == "grid")
       c.grid = value_of<Grid>(kGrids, key, value);
+    else if (key == "cluster")
+      c.cluster = number(key, value, 1, 2);
     else if (key == "diagonal")
       c.diagonal = value_of<Diagonal>(kDiagonals, key, value);
     else if (key == "exact_tail")
@@ -134,7 +137,7 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, o_pieces, boundary, grid, diagonal, exact_tail, remember, warp_epilogue, "
+           "q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, warp_epilogue, "
            "dependent_launch, workers, section)",
            key);
   }

@@ -51,7 +51,7 @@ enum class Grid {
   plain,
   persistent,
   dynamic
-};  ///< one tile a block; static round robin; longest tile first by a counter
+};  ///< one tile a block; static, in turn (causal: there and back); longest tile first by a counter
 /// What a causal kernel does with the part of the diagonal block that a warpgroup does not need.
 enum class Diagonal {
   masked,   ///< compute and mask
@@ -81,6 +81,8 @@ struct Config {
   Diagonal diagonal = Diagonal::masked;
   bool exact_tail = false;  ///< non-causal: the first block is exactly seqlen_k mod block_n wide, where 16 divides that
   bool remember = true;     ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
+  int cluster =
+      1;  ///< thread blocks that take neighbouring tiles of a head and load a share of each K and V block for all
   bool warp_epilogue = false;     ///< each warp stages and stores its own 16 rows of O
   bool dependent_launch = false;  ///< starts while the kernel before it in the stream still ends, and waits by itself
   // -- launch part: run-time arguments, not hashed into the build
@@ -88,6 +90,10 @@ struct Config {
   int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()
 
   int block_m() const { return 64 * consumers; }
+  /// Query rows of the tiles that a cluster takes together.
+  int cluster_m() const { return cluster * block_m(); }
+  /// The first thread block of a cluster claims tiles for all.
+  bool tells_claims() const { return cluster > 1 && grid == Grid::dynamic; }
   /// Q's buffer is given back after the tile's last product with it, not at the tile's end.
   bool releases_q_early() const { return q == QSource::shared && o != OBuffer::over_q && grid != Grid::plain; }
   /// Q goes to registers and leaves its buffer to the next tile's.

@@ -33,6 +33,10 @@ double exposed_share(const Config& c, int head_dim, bool causal) {
 // Clocks a key block costs beside its products: barriers, address arithmetic, the start of the tensor pipe.
 constexpr double kBlockClocks = 110;
 
+// Thread blocks of a cluster wait for each other where tiles meet. That they read less of L2 leaves more power to the
+// products.
+constexpr double kClusterClocks = 300, kClusterProducts = 0.99;
+
 // Instructions a score costs a thread beside the exponential: maximum, scale, sum, convert, rescale.
 double instructions_per_score(const Config& c) { return c.softmax == Softmax::exact ? 3.7 : 2.4; }
 
@@ -54,7 +58,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   double blocks = blocks_full;
   if (p.causal) {
     const double keys = static_cast<double>(p.seqlen_k), rows = static_cast<double>(p.seqlen_q);
-    const double mean_keys = std::max(n, keys - rows / 2 + m / 2);
+    const double mean_keys = std::max(n, keys - rows / 2 + c.cluster_m() / 2.0);
     const double diagonal_waste = c.diagonal == Diagonal::masked ? n / 2 : n / 4;
     blocks = std::min(blocks_full, (mean_keys + diagonal_waste) / n);
   } else if (c.exact_tail) {
@@ -72,23 +76,24 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   // Every warpgroup reads all of K and V, and Q where it is not in registers.
   const double q_reads = c.q == QSource::shared ? m * d * 2 : 0;
   e.shared_memory = steps * (c.consumers * n * (d + dv) * 2 + q_reads) / kShared / clock;
-  e.l2 = steps * n * (d + dv) * 2 / kL2 / clock;
+  e.l2 = steps * n * (d + dv) * 2 / c.cluster / kL2 / clock;
   const double rows_q = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q) * p.heads;
   const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;
   e.hbm = 2 * (rows_q + rows_k) * (p.head_dim + p.head_dim_v) / arch.hbm_bytes_per_second;
   e.launch = kLaunchSeconds - (c.dependent_launch ? kOverlapSeconds : 0);
   // The boundary between tiles: load latency, epilogue, first block alone.
   const double boundary_clocks = c.boundary == Boundary::overlapped ? (c.q == QSource::registers ? 700 : 1100) : 2200;
-  const double boundary = per_worker * boundary_clocks / clock;
+  const double boundary = per_worker * (boundary_clocks + (c.cluster - 1) * kClusterClocks) / clock;
   const double softmax = std::max(e.exponential, issue);
   const std::array<std::pair<double, const char*>, 5> limits{{{e.tensor, "tensor"},
                                                               {softmax, "exponential"},
                                                               {e.shared_memory, "shared memory"},
                                                               {e.l2, "L2"},
                                                               {e.hbm, "HBM"}}};
+  const double products = c.cluster > 1 ? kClusterProducts : 1;
   const auto largest = *std::max_element(limits.begin(), limits.end());
   e.limit = largest.second;
-  e.total = largest.first +
+  e.total = products * largest.first +
             exposed_share(c, std::max(p.head_dim, p.head_dim_v), p.causal) * std::min(e.tensor, softmax) + boundary +
             steps * kBlockClocks / clock + e.launch;
   return e;

@@ -276,7 +276,10 @@ class ConsumerPrinter {
   void order_waits() { out_.line("barrier_sync(8 + warpgroup, 128);  // every warp has seen this phase"); }
 
   void release(const char* lower, const char* upper) {
-    out_.line("if (leader) mbarrier_arrive(shared + k{0}Empty + 8 * stage_{1});", upper, lower);
+    if (c_.cluster > 1)
+      out_.line("if (thread < kCluster) mbarrier_arrive_at(shared + k{0}Empty + 8 * stage_{1}, thread);", upper, lower);
+    else
+      out_.line("if (leader) mbarrier_arrive(shared + k{0}Empty + 8 * stage_{1});", upper, lower);
     out_.open(fmt::format("if (++stage_{} == kStages) {{", lower));
     out_.line("stage_{} = 0;", lower);
     out_.line("phase_{} ^= 1;", lower);

@@ -3,7 +3,7 @@
 namespace attune::codegen {
 namespace {
 
-void emit_load_block(Writer& out) {
+void emit_load_block(Writer& out, bool cluster) {
   out.line(
       "// One K or V block into its ring: wait until the consumers left the stage, announce the bytes, copy by "
       "chunks.");
@@ -12,14 +12,22 @@ void emit_load_block(Writer& out) {
       "ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, int& stage, "
       "int& phase,\n                              int row, int head, int batch) {");
   out.line("constexpr int kBytes = kChunks * kBlockN * 128;");
+  if (cluster)
+    out.line("const int share = cluster_rank() * (kBlockN / kCluster);  // rows of it that this thread block loads");
   out.line("mbarrier_wait(empty + 8 * stage, phase);");
   out.line("mbarrier_arrive_expect_tx(full + 8 * stage, kBytes);");
   out.line("#pragma unroll");
   out.line("for (int chunk = 0; chunk < kChunks; chunk++)");
-  out.line(
-      "  bulk_tensor_load(ring + stage * kBytes + chunk * (kBlockN * 128), map, full + 8 * stage, chunk * 64, row, "
-      "head, batch,");
-  out.line("                   kEvictLast);");
+  if (cluster) {
+    out.line(
+        "  bulk_tensor_load_to((1 << kCluster) - 1, ring + stage * kBytes + chunk * (kBlockN * 128) + share * 128,");
+    out.line("                      map, full + 8 * stage, chunk * 64, row + share, head, batch, kEvictLast);");
+  } else {
+    out.line(
+        "  bulk_tensor_load(ring + stage * kBytes + chunk * (kBlockN * 128), map, full + 8 * stage, chunk * 64, row, "
+        "head, batch,");
+    out.line("                   kEvictLast);");
+  }
   out.open("if (++stage == kStages) {");
   out.line("stage = 0;");
   out.line("phase ^= 1;");
@@ -68,8 +76,35 @@ void emit_tile_at(Writer& out, const KernelSpec& spec) {
   out.open("ATTUNE_DEVICE Tile tile_at(int index, const ForwardParams& params) {");
   if (spec.config.grid != Grid::plain) out.line("if (index >= params.total_tiles) return Tile{-1, 0, 0, 0};");
   out.line("Tile tile = {}(index, params);", spec.causal ? "tile_longest_first" : "tile_in_order");
-  out.line("tile.blocks = blocks_of<kBlockM, kBlockN, {}>(tile.m, params);", spec.causal);
+  if (spec.config.cluster > 1) {
+    out.line("tile.blocks = blocks_of<kCluster * kBlockM, kBlockN, {}>(tile.m, params);  // as many for all",
+             spec.causal);
+    out.line("tile.m = tile.m * kCluster + cluster_rank();");
+  } else {
+    out.line("tile.blocks = blocks_of<kBlockM, kBlockN, {}>(tile.m, params);", spec.causal);
+  }
   out.line("return tile;");
+  out.close();
+  out.line("");
+}
+
+void emit_claims(Writer& out) {
+  out.line("// The first thread block of a cluster claims a tile for all of it, and tells the others its index.");
+  out.open("ATTUNE_DEVICE void tell_claim(uint32_t shared, int index, int claim) {");
+  out.line("const uint32_t place = claim % kClaimPlaces, from = shared + kClaims + 16 * place;");
+  out.line("st_shared_v4(from, index, 0, 0, 0);");
+  out.line("fence_proxy_async();");
+  out.line("for (int rank = 1; rank < kCluster; rank++)");
+  out.line("  bulk_copy_at(address_at(from, rank), from, 16, address_at(shared + kToldClaim + 8 * place, rank));");
+  out.close();
+  out.line("");
+  out.open("ATTUNE_DEVICE int told_claim(uint32_t shared, int claim) {");
+  out.line("const uint32_t place = claim % kClaimPlaces, told = shared + kToldClaim + 8 * place;");
+  out.line("mbarrier_arrive_expect_tx(told, 16);");
+  out.line("mbarrier_wait(told, claim / kClaimPlaces & 1);");
+  out.line("int index, unused[3];");
+  out.line("ld_shared_v4(shared + kClaims + 16 * place, index, unused[0], unused[1], unused[2]);");
+  out.line("return index;");
   out.close();
   out.line("");
 }
@@ -81,7 +116,8 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   const bool many_tiles = c.grid != Grid::plain;
   emit_tile_at(out, spec);
   emit_load_q(out, spec);
-  emit_load_block(out);
+  emit_load_block(out, c.cluster > 1);
+  if (c.tells_claims()) emit_claims(out);
   out.line(
       "// Producer: one thread walks the tiles and keeps the rings full, in the order in which the consumers read.");
   out.open(
@@ -96,21 +132,51 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
         which[0] == 'k' ? "kQk" : "kV", which, which[0] == 'k' ? "K" : "V");
     out.line("                      {} * kBlockN, kv_head, tile.batch);", block);
   };
-  out.line("Tile tile = tile_at(blockIdx.x, params);");
+  const std::string worker = c.cluster > 1 ? "blockIdx.x / kCluster" : "blockIdx.x";
+  const std::string workers = c.cluster > 1 ? "gridDim.x / kCluster" : "gridDim.x";
+  // A causal tile is no longer than the one before. There and back, so that nobody always has the longer ones.
+  const bool back = c.grid == Grid::persistent && spec.causal;
+  if (c.tells_claims()) out.line("const int rank = cluster_rank();");
+  if (c.tells_claims()) out.line("int claim = 0;");
+  out.line("Tile tile = tile_at({}, params);", worker);
   if (c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   if (many_tiles) {
-    if (c.grid == Grid::persistent) out.line("int index = blockIdx.x;");
+    if (c.grid == Grid::persistent) out.line("int index = {};", worker);
+    // A tile earlier than the answer is needed: it has to reach the others, too.
+    if (c.tells_claims()) {
+      out.line("int claimed = 0;");
+      out.line("if (rank == 0) claimed = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
+    }
+    if (back) out.line("int stride = 2 * ({} - {}) - 1;", workers, worker);
     out.line("#pragma unroll 1");
     out.open("while (tile.m >= 0) {");
     // Claimed early, so that the answer is there when it is needed.
-    if (c.grid == Grid::persistent)
-      out.line("index += gridDim.x;");
-    else
+    if (back) {
+      out.line("index += stride;");
+      out.line("stride = 2 * {} - stride;", workers);
+    } else if (c.grid == Grid::persistent) {
+      out.line("index += {};", workers);
+    } else if (c.tells_claims()) {
+      out.line("int index = claimed;");
+    } else {
       out.line("const int index = atomicAdd(params.counter, 1u) + gridDim.x;");
+    }
   }
   out.line("const int kv_head = tile.head / params.group;");
   load("k", "(tile.blocks - 1)");
   if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
+  if (c.tells_claims()) {
+    out.open("if (rank == 0) {");
+    out.line("tell_claim(shared, index, claim);");
+    out.line("claimed = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
+    out.close();
+  }
+  // Where the next tile is asked for: the only place that a pass through the loop comes to.
+  const auto next_tile = [&](const char* into) {
+    if (c.tells_claims()) out.line("if (rank != 0) index = told_claim(shared, claim);");
+    if (c.tells_claims()) out.line("claim++;");
+    out.line("{} = tile_at(index, params);", into);
+  };
   if (c.q_ahead) {
     out.line("Tile next;");
     out.line("bool ahead = false;  // whether Q of the next tile is on its way");
@@ -122,7 +188,7 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   if (!loads_v_first(schedule)) load("v", "(n + 1)");
   if (c.q_ahead) {
     out.open("if (!ahead) {");
-    out.line("next = tile_at(index, params);");
+    next_tile("next");
     out.line("{}", fmt::format(fmt::runtime(load_q), "next"));
     out.line("ahead = true;");
     out.close();
@@ -131,20 +197,35 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   load("v", "0");
   if (c.q_ahead) {
     out.open("if (!ahead) {");
-    out.line("next = tile_at(index, params);");
+    next_tile("next");
     out.line("{}", fmt::format(fmt::runtime(load_q), "next"));
     out.close();
     out.line("tile = next;");
   } else if (many_tiles) {
-    out.line("tile = tile_at(index, params);");
+    next_tile("tile");
   }
   if (many_tiles) {
     out.close();
     if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   }
+  if (c.cluster > 1) {
+    out.line("// The others arrive at the barriers of this thread block until they have read the last blocks.");
+    out.open("for (int i = 0; i < kStages; i++) {");
+    out.line("mbarrier_wait(shared + kKEmpty + 8 * i, i >= stage_k ? phase_k : phase_k ^ 1);");
+    out.line("mbarrier_wait(shared + kVEmpty + 8 * i, i >= stage_v ? phase_v : phase_v ^ 1);");
+    out.close();
+  }
+  if (c.tells_claims()) {
+    out.open("if (rank != 0) {");
+    out.line("mbarrier_arrive_at(shared + kReadClaims, 0);");
+    out.line("return;");
+    out.close();
+    out.line("mbarrier_wait(shared + kReadClaims, 0);  // the last claim is copied from this shared memory");
+  }
   if (c.grid == Grid::dynamic) {
+    const char* claimers = c.tells_claims() ? "gridDim.x / kCluster" : "gridDim.x";
     out.line("// The last block to finish leaves the counter at zero for the next launch.");
-    out.open("if (atomicInc(params.counter + 1, gridDim.x - 1) == gridDim.x - 1) {");
+    out.open(fmt::format("if (atomicInc(params.counter + 1, {0} - 1) == {0} - 1) {{", claimers));
     out.line("__threadfence();");
     out.line("atomicExch(params.counter, 0u);");
     out.close();

@@ -83,14 +83,15 @@ void emit_header_comment(Writer& out, const KernelSpec& spec) {
     out.line("// attune reference {}  {}  |  float64 accumulation, one thread block a row", to_string(op_of(c.family)),
              problem_words(spec));
   } else {
-    out.line("// attune forward  {}  |  {}x{}, {} stages, {} consumers, {}{} softmax, {}", problem_words(spec),
+    out.line("// attune forward  {}  |  {}x{}, {} stages, {} consumers, {}{} softmax, {}{}", problem_words(spec),
              c.block_m(), c.block_n, c.stages, c.consumers, c.ping_pong ? "ping-pong, " : "",
              c.softmax == Softmax::exact       ? "exact"
              : c.softmax == Softmax::first_max ? "speculative (first block's maximum)"
                                                : "speculative (reference 0)",
              c.grid == Grid::plain        ? "one tile a block"
              : c.grid == Grid::persistent ? "persistent"
-                                          : "longest tile first");
+                                          : "longest tile first",
+             c.cluster > 1 ? fmt::format(", clusters of {}", c.cluster) : "");
   }
   out.line("// spec: {}", to_string(spec));
   out.line("// reproduce: attune emit --spec {}", to_string(spec));
@@ -103,6 +104,7 @@ void emit_constants(Writer& out, const KernelSpec& spec) {
   const int steps = (spec.head_dim + 15) / 16;
   out.line("constexpr int kConsumers = {}, kBlockM = {}, kBlockN = {}, kStages = {}, kQBuffers = {};", c.consumers,
            c.block_m(), c.block_n, c.stages, c.q_buffers);
+  if (c.cluster > 1) out.line("constexpr int kCluster = {};  // thread blocks that load K and V together", c.cluster);
   out.line("constexpr int kHeadDimV = {};", spec.head_dim_v);
   out.line("constexpr int kQkChunks = {}, kVChunks = {};  // 64 columns each, zero-filled beyond the head dim",
            l.qk_chunks, l.v_chunks);
@@ -118,6 +120,10 @@ void emit_constants(Writer& out, const KernelSpec& spec) {
   out.line("constexpr uint32_t kVFull = kKEmpty + 8 * kStages, kVEmpty = kVFull + 8 * kStages;");
   out.line("constexpr uint32_t kQFull = kVEmpty + 8 * kStages, kQEmpty = kQFull + 8 * kQBuffers;");
   out.line("constexpr uint32_t kSlots = {};  // ring of four tiles, producer to consumers", l.slots_at);
+  if (c.tells_claims()) {
+    out.line("constexpr uint32_t kToldClaim = kQEmpty + 8 * kQBuffers, kReadClaims = kToldClaim + 8 * {};", l.claims);
+    out.line("constexpr uint32_t kClaims = {}, kClaimPlaces = {};  // ring of indices of tiles", l.claims_at, l.claims);
+  }
   out.line("");
 }
 
@@ -128,6 +134,7 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
   const bool q_by_warp = c.moves_q();
   const bool speculates = c.softmax != Softmax::exact;
+  const char* readers = c.cluster > 1 ? "kCluster * kConsumers" : "kConsumers";
   out.line("extern \"C\" __global__ void __launch_bounds__({}, 1)", shape.threads);
   out.open(
       fmt::format("{}(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,\n"
@@ -143,18 +150,22 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
     for (const char* map : {"k", "q", "v", "o"}) out.line("prefetch_tensormap(&map_{});", map);
   out.open("for (int i = 0; i < kStages; i++) {");
   out.line("mbarrier_init(shared + kKFull + 8 * i, 1);");
-  out.line("mbarrier_init(shared + kKEmpty + 8 * i, kConsumers);");
+  out.line("mbarrier_init(shared + kKEmpty + 8 * i, {});", readers);
   out.line("mbarrier_init(shared + kVFull + 8 * i, 1);");
-  out.line("mbarrier_init(shared + kVEmpty + 8 * i, kConsumers);");
+  out.line("mbarrier_init(shared + kVEmpty + 8 * i, {});", readers);
   out.close();
   out.open("for (int i = 0; i < kQBuffers; i++) {");
   out.line("mbarrier_init(shared + kQFull + 8 * i, 1);");
   out.line("mbarrier_init(shared + kQEmpty + 8 * i, {}kConsumers);", q_by_warp ? "4 * " : "");
   out.close();
+  if (c.tells_claims()) {
+    out.line("for (int i = 0; i < kClaimPlaces; i++) mbarrier_init(shared + kToldClaim + 8 * i, 1);");
+    out.line("mbarrier_init(shared + kReadClaims, kCluster - 1);");
+  }
   if (speculates) out.line("tally = 0;");
   out.line("fence_mbarrier_init();");
   out.close();
-  out.line("__syncthreads();");
+  out.line("{}", c.cluster > 1 ? "cluster_sync();" : "__syncthreads();");
   if (c.dependent_launch) out.line("follow_closely();");
   out.open("if (warpgroup == 0) {");
   out.line("setmaxnreg_dec<{}>();", registers.producer);
@@ -200,6 +211,7 @@ EmittedKernel emit(const KernelSpec& spec) {
                                  "forward/tile.cuh", "forward/epilogue.cuh", "forward/report.cuh"};
   if (spec.config.softmax != Softmax::exact) parts.push_back("forward/speculative.cuh");
   if (spec.config.dependent_launch) parts.push_back("ptx/grid.cuh");
+  if (spec.config.cluster > 1) parts.push_back("ptx/cluster.cuh");
   out.raw(assemble_templates(parts));
   mark_own_lines(out);
   const Schedule schedule = schedule_for(spec.config);

@@ -22,7 +22,8 @@ Edge parse_edge(std::string_view text) {
 // Only a warpgroup's first block crosses the diagonal: the diagonal meets block corners.
 bool diagonal_is_aligned(const Config& c, std::int64_t offset) {
   if (offset % c.block_n != 0) return false;
-  return c.block_m() == c.block_n || (c.diagonal == Diagonal::skipped && c.block_n == 64);
+  if (c.diagonal == Diagonal::skipped) return c.block_n % 64 == 0;
+  return c.cluster == 1 && c.block_m() == c.block_n;
 }
 
 }  // namespace
@@ -146,7 +147,7 @@ LaunchShape launch_shape(const KernelSpec& spec) {
   shape.block_m = spec.config.block_m();
   shape.block_n = spec.config.block_n;
   shape.q_box_rows = 64;
-  shape.kv_box_rows = spec.config.block_n;
+  shape.kv_box_rows = spec.config.block_n / spec.config.cluster;
   shape.o_box_rows = spec.config.warp_epilogue ? 16 : 64;
   shape.counter = spec.config.grid == Grid::dynamic;
   return shape;
@@ -167,9 +168,13 @@ SharedLayout layout_of(const KernelSpec& spec) {
   l.k_at = c.q_buffers * l.q_bytes + (c.o == OBuffer::own ? l.o_bytes : 0);
   l.v_at = l.k_at + c.stages * l.k_bytes;
   l.barriers_at = l.v_at + c.stages * l.v_bytes;
-  // K full, K empty, V full, V empty per stage; Q full, Q empty per Q buffer; then the ring of four tile slots.
-  l.slots_at = l.barriers_at + (8 * (4 * c.stages + 2 * c.q_buffers) + 15) / 16 * 16;
-  l.bytes = l.slots_at + 4 * 16 + 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
+  l.claims = c.tells_claims() ? c.stages + 2 : 0;
+  // K full, K empty, V full, V empty per stage; Q full, Q empty per Q buffer; of claims each one told and all read;
+  // then the ring of four tile slots.
+  const int barriers = 4 * c.stages + 2 * c.q_buffers + (c.tells_claims() ? l.claims + 1 : 0);
+  l.slots_at = l.barriers_at + (8 * barriers + 15) / 16 * 16;
+  l.claims_at = l.slots_at + 4 * 16;
+  l.bytes = l.claims_at + 16 * l.claims + 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
 }
 

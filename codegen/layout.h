@@ -10,6 +10,10 @@ struct SharedLayout {
   int o_chunks = 0;                                        ///< chunks of one piece of O
   int q_bytes = 0, o_bytes = 0, k_bytes = 0, v_bytes = 0;  ///< one buffer
   int q_at = 0, o_at = 0, k_at = 0, v_at = 0, barriers_at = 0, slots_at = 0;
+  /// Of the tiles that the first thread block of a cluster claims: places for them, and where these are. A claim is
+  /// told while the tile before it is loaded, and a thread block is behind by no more blocks of keys than there are
+  /// stages, so by no more tiles.
+  int claims = 0, claims_at = 0;
   int bytes = 0;  ///< dynamic shared memory to ask for
 };
 /// Static shared memory of a speculative kernel, with what alignment may take: its count of failures.

@@ -55,9 +55,17 @@ Reason diagonal(const Arch&, const KernelSpec& s) {
   if (c.diagonal != Diagonal::masked && !s.causal) return "diagonal: only a causal kernel has one (allowed: masked)";
   if (c.diagonal == Diagonal::trimmed && !(c.consumers == 2 && c.block_n == 128))
     return "diagonal: trimmed needs consumers = 2 and block_n = 128";
-  if (c.diagonal == Diagonal::skipped && c.block_n >= c.block_m())
-    return fmt::format("diagonal: skipped needs block_n below block_m = {}", c.block_m());
+  if (c.diagonal == Diagonal::skipped && c.block_n >= c.cluster_m())
+    return fmt::format("diagonal: skipped needs block_n below the {} rows of a tile", c.cluster_m());
+  if (c.cluster > 1 && s.causal && c.diagonal != Diagonal::skipped)
+    return "diagonal: the cluster's upper tiles need skipped, since they see less than the lowest";
   if (c.exact_tail && s.causal) return "exact_tail: a causal kernel's first block is the diagonal";
+  return {};
+}
+
+Reason cluster(const Arch&, const KernelSpec& s) {
+  const Config& c = s.config;
+  if (c.cluster < 1 || c.cluster > 2) return fmt::format("cluster: {} (allowed: 1, 2)", c.cluster);
   return {};
 }
 
@@ -84,7 +92,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
   if (is_reference(spec.config.family)) return {};
   if (spec.config.family == Family::sm90_backward) return backward::violates(arch, spec);
-  for (const auto rule : {shapes, schedule, buffers, diagonal, shared_memory, registers})
+  for (const auto rule : {shapes, schedule, buffers, diagonal, cluster, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};
 }

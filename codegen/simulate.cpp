@@ -1,7 +1,8 @@
 // Plays a kernel's barriers and buffers before it is printed. Every agent (producer, consumer warpgroups) becomes a
 // list of operations on mbarriers, turns and buffers. They run twice: with the producer as eager as it can be, so that
 // a buffer released before its product was waited for is overwritten and found, and with the consumers as eager as they
-// can be, so that a buffer read before it was awaited is empty and found.
+// can be, so that a buffer read before it was awaited is empty and found. Of a cluster all thread blocks are played at
+// once: each producer brings a share of every block of keys to all of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ struct Op {
   enum class Kind { wait, arrive, load, read, wait_group, sync_turn, grant_turn };
   Kind kind;
   std::string object;   // barrier, buffer or turn
-  int value = 0;        // parity of a wait, arrivals, pending groups
+  int value = 0;        // parity of a wait, arrivals, pending groups, which share a load brings
   std::string content;  // what a load brings, what a read expects
 };
 
@@ -36,9 +37,9 @@ struct Barrier {
 
 // Stage and parity of a ring as a consumer or the producer steps through it.
 struct Ring {
-  std::string name;
+  std::string block, name;  // whose it is (nothing where there is one thread block), and what it holds
   int size, stage = 0, parity;
-  std::string buffer() const { return fmt::format("{}[{}]", name, stage); }
+  std::string buffer() const { return fmt::format("{}{}[{}]", block, name, stage); }
   std::string full() const { return buffer() + ".full"; }
   std::string empty() const { return buffer() + ".empty"; }
   void advance() {
@@ -51,6 +52,13 @@ struct Ring {
 
 using Tiles = std::vector<int>;  // key blocks of each tile
 
+// Key blocks that begin within so many rows' steps of the diagonal above a tile's end: the most there can be.
+int most_blocks_in(const KernelSpec& spec, int rows) {
+  const int n = spec.config.block_n;
+  const bool ends_on_corner = spec.edge == Edge::diagonal && spec.config.cluster_m() % n == 0;
+  return (ends_on_corner ? rows : rows + n - 1) / n;
+}
+
 class Simulation {
  public:
   enum class Eager { producer, consumers };
@@ -58,18 +66,22 @@ class Simulation {
   Simulation(const KernelSpec& spec, const Schedule& schedule, Tiles tiles, Eager eager)
       : spec_(spec), c_(spec.config), tiles_(std::move(tiles)), schedule_(schedule) {
     turns_ = c_.ping_pong && c_.consumers > 1 && c_.order != Order::serial;
-    for (int i = 0; i < c_.stages; i++)
-      for (const char* name : {"K", "V"}) {
-        barriers_[fmt::format("{}[{}].full", name, i)] = {1, 1, 0};
-        barriers_[fmt::format("{}[{}].empty", name, i)] = {c_.consumers, c_.consumers, 0};
+    for (int rank = 0; rank < c_.cluster; rank++) {
+      for (Ring ring : {ring_of("K", rank, 1), ring_of("V", rank, 1)})
+        for (int i = 0; i < c_.stages; i++, ring.advance()) {
+          barriers_[ring.full()] = {c_.cluster, c_.cluster, 0};
+          barriers_[ring.empty()] = {c_.cluster * c_.consumers, c_.cluster * c_.consumers, 0};
+        }
+      Ring ring = ring_of("Q", rank, 1);
+      for (int i = 0; i < c_.q_buffers; i++, ring.advance()) {
+        barriers_[ring.full()] = {1, 1, 0};
+        barriers_[ring.empty()] = {c_.consumers, c_.consumers, 0};
       }
-    for (int i = 0; i < c_.q_buffers; i++) {
-      barriers_[fmt::format("Q[{}].full", i)] = {1, 1, 0};
-      barriers_[fmt::format("Q[{}].empty", i)] = {c_.consumers, c_.consumers, 0};
     }
-    agents_.push_back(producer());
-    for (int w = 0; w < c_.consumers; w++) agents_.push_back(consumer(w));
-    if (eager == Eager::consumers) std::rotate(agents_.begin(), agents_.begin() + 1, agents_.end());
+    for (int rank = 0; rank < c_.cluster; rank++) agents_.push_back(producer(rank));
+    for (int rank = 0; rank < c_.cluster; rank++)
+      for (int w = 0; w < c_.consumers; w++) agents_.push_back(consumer(rank, w));
+    if (eager == Eager::consumers) std::rotate(agents_.begin(), agents_.begin() + c_.cluster, agents_.end());
   }
 
   std::string run() {
@@ -96,31 +108,61 @@ class Simulation {
     return fmt::format("{}(tile {}, block {})", what, tile, block);
   }
 
-  Agent producer() {
-    Agent a{.name = "producer", .ops = {}, .in_flight = {}};
-    Ring k{"K", c_.stages, 0, 1}, v{"V", c_.stages, 0, 1}, q{"Q", c_.q_buffers, 0, 1};
+  std::string block(int rank) const { return c_.cluster == 1 ? "" : fmt::format("block {} ", rank); }
+  Ring ring_of(const char* what, int rank, int parity) const {
+    return {block(rank), what, *what == 'Q' ? c_.q_buffers : c_.stages, 0, parity};
+  }
+  // The same place in another thread block.
+  Ring ring_at(Ring ring, int rank) const {
+    ring.block = block(rank);
+    return ring;
+  }
+
+  Agent producer(int rank) {
+    Agent a{.name = block(rank) + "producer", .ops = {}, .in_flight = {}};
+    Ring k = ring_of("K", rank, 1), v = ring_of("V", rank, 1), q = ring_of("Q", rank, 1);
     const auto load = [&](Ring& ring, const std::string& content) {
       a.ops.push_back({Op::Kind::wait, ring.empty(), ring.parity, {}});
-      a.ops.push_back({Op::Kind::load, ring.buffer(), 0, content});
-      a.ops.push_back({Op::Kind::arrive, ring.full(), 1, {}});
+      for (int to = 0; to < c_.cluster; to++) {
+        a.ops.push_back({Op::Kind::load, ring_at(ring, to).buffer(), rank, content});
+        a.ops.push_back({Op::Kind::arrive, ring_at(ring, to).full(), 1, {}});
+      }
       ring.advance();
     };
     const auto load_q = [&](std::size_t t) {
-      if (t < tiles_.size()) load(q, tag('Q', t, 0));
+      if (t >= tiles_.size()) return;
+      a.ops.push_back({Op::Kind::wait, q.empty(), q.parity, {}});
+      for (int share = 0; share < c_.cluster; share++)
+        a.ops.push_back({Op::Kind::load, q.buffer(), share, tag('Q', t, 0)});
+      a.ops.push_back({Op::Kind::arrive, q.full(), 1, {}});
+      q.advance();
+    };
+    const auto claim = [](std::size_t t) { return fmt::format("claim of tile {}", t); };
+    const auto ask_for = [&](std::size_t t) {
+      if (rank != 0 && c_.tells_claims()) a.ops.push_back({Op::Kind::wait, claim(t), 0, {}});
     };
     if (c_.q_ahead) load_q(0);
     for (std::size_t t = 0; t < tiles_.size(); t++) {
       const int blocks = tiles_[t];
       load(k, tag('K', t, blocks - 1));
       if (!c_.q_ahead) load_q(t);
+      if (rank == 0 && c_.tells_claims()) {
+        barriers_[claim(t + 1)] = {1, 1, 0};
+        a.ops.push_back({Op::Kind::arrive, claim(t + 1), 1, {}});
+      }
+      const auto look_ahead = [&] {
+        ask_for(t + 1);
+        load_q(t + 1);
+      };
       for (int n = blocks - 2; n >= 0; --n) {
         if (loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
         load(k, tag('K', t, n));
         if (!loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
-        if (c_.q_ahead && n == blocks - 2) load_q(t + 1);
+        if (c_.q_ahead && n == blocks - 2) look_ahead();
       }
       load(v, tag('V', t, 0));
-      if (c_.q_ahead && blocks == 1) load_q(t + 1);
+      if (c_.q_ahead && blocks == 1) look_ahead();
+      if (!c_.q_ahead) ask_for(t + 1);
     }
     return a;
   }
@@ -133,23 +175,23 @@ class Simulation {
     std::size_t previous_tile = 0;
   };
 
-  Agent consumer(int warpgroup) {
-    Agent a{.name = fmt::format("consumer {}", warpgroup), .ops = {}, .in_flight = {}};
+  std::string turn(int rank, int warpgroup) const { return fmt::format("{}turn {}", block(rank), warpgroup); }
+
+  Agent consumer(int rank, int warpgroup) {
+    Agent a{.name = fmt::format("{}consumer {}", block(rank), warpgroup), .ops = {}, .in_flight = {}};
     const Program program = lower(spec_, schedule_, first_width(spec_, warpgroup));
-    Position at{{"K", c_.stages, 0, 0}, {"V", c_.stages, 0, 0}, {"Q", c_.q_buffers, 0, 0}};
-    if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, "turn 0", 0, {}});
+    Position at{ring_of("K", rank, 0), ring_of("V", rank, 0), ring_of("Q", rank, 0)};
+    if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, turn(rank, 0), 0, {}});
     const auto take_tile = [&] {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
       const int blocks = tiles_[at.tile];
-      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's: the most there can
-      // be.
-      const int rows_below = c_.block_m() - 64 * (warpgroup + 1);
-      const int most = c_.diagonal == Diagonal::skipped ? (rows_below + c_.block_n - 1) / c_.block_n : 0;
-      at.skipped = std::min(most, blocks - 1);
+      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's.
+      const int rows_below = c_.cluster_m() - rank * c_.block_m() - 64 * (warpgroup + 1);
+      at.skipped = c_.diagonal == Diagonal::skipped ? std::min(most_blocks_in(spec_, rows_below), blocks - 1) : 0;
       at.n = blocks - 1 - at.skipped;
     };
     const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
-    const auto play = [&](const std::vector<Line>& lines) { unroll(a, at, lines, warpgroup); };
+    const auto play = [&](const std::vector<Line>& lines) { unroll(a, at, lines, rank, warpgroup); };
     const auto loops = [&](bool first_is_narrow) {
       for (bool second = first_is_narrow; at.n > 0; second = false) {
         remember_previous(at);
@@ -187,11 +229,11 @@ class Simulation {
     at.previous_block = at.n;
   }
 
-  void unroll(Agent& a, Position& at, const std::vector<Line>& lines, int warpgroup) {
-    const std::string own_turn = fmt::format("turn {}", warpgroup);
-    const std::string next_turn = fmt::format("turn {}", (warpgroup + 1) % c_.consumers);
+  void unroll(Agent& a, Position& at, const std::vector<Line>& lines, int rank, int warpgroup) {
+    const std::string own_turn = turn(rank, warpgroup);
+    const std::string next_turn = turn(rank, (warpgroup + 1) % c_.consumers);
     const auto pass = [&](Ring& ring) {
-      a.ops.push_back({Op::Kind::arrive, ring.empty(), 1, {}});
+      for (int to = 0; to < c_.cluster; to++) a.ops.push_back({Op::Kind::arrive, ring_at(ring, to).empty(), 1, {}});
       ring.advance();
     };
     for (const Line& line : lines) {
@@ -259,12 +301,14 @@ class Simulation {
           if (std::find(reader.in_flight.begin(), reader.in_flight.end(), op.object) != reader.in_flight.end())
             fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", op.object,
                                  op.content, reader.name);
-        contents_[op.object] = op.content;
+        contents_[op.object].resize(static_cast<std::size_t>(c_.cluster));
+        contents_[op.object][static_cast<std::size_t>(op.value)] = op.content;
         break;
       case Op::Kind::read:
-        if (contents_[op.object] != op.content)
-          fault_ =
-              fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, contents_[op.object]);
+        contents_[op.object].resize(static_cast<std::size_t>(c_.cluster));
+        for (const std::string& share : contents_[op.object])
+          if (share != op.content)
+            fault_ = fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, share);
         a.in_flight.push_back(op.object);
         break;
       case Op::Kind::wait_group:
@@ -306,7 +350,7 @@ class Simulation {
   bool turns_ = false;
   std::vector<Agent> agents_;
   std::map<std::string, Barrier> barriers_;
-  std::map<std::string, std::string> contents_;
+  std::map<std::string, std::vector<std::string>> contents_;  // by the thread block that loaded it
   std::map<std::string, bool> granted_;
   std::string fault_;
 };
@@ -318,7 +362,7 @@ std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
   const int most_tiles = c.grid == Grid::plain ? 1 : 3;
   // A warpgroup that passes over blocks does so only in tiles that have more of them.
   std::vector<int> lengths{1, 2, 3};
-  const int most_skipped = c.diagonal == Diagonal::skipped ? (c.block_m() - 64 + c.block_n - 1) / c.block_n : 0;
+  const int most_skipped = c.diagonal == Diagonal::skipped ? most_blocks_in(spec, c.cluster_m() - 64) : 0;
   if (most_skipped + 1 > 3) lengths.push_back(most_skipped + 1);
   for (int tiles = 1; tiles <= most_tiles; tiles++) {
     std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through

@@ -12,16 +12,18 @@ namespace {
 // all warps fail at the same block, because of one key, it costs less (docs/kernels/NOTES.md, entry 36).
 constexpr double kFailureLimit = 1.0 / 8;
 
+// Of `tiles` that clusters take.
 std::int64_t grid_of(const Device& device, const codegen::Config& config, std::int64_t tiles) {
-  if (config.grid == codegen::Grid::plain) return tiles;
-  return std::min<std::int64_t>(tiles, config.workers > 0 ? config.workers : device.properties().sms);
+  if (config.grid == codegen::Grid::plain) return tiles * config.cluster;
+  const int workers = config.workers > 0 ? config.workers : device.properties().sms;
+  return std::min<std::int64_t>(tiles, std::max(workers / config.cluster, 1)) * config.cluster;
 }
 
 }  // namespace
 
 ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
     : PlanState(std::move(context), problem, source), default_o_strides_(default_strides(problem, Operand::o)) {
-  const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m);
+  const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m * source.config.cluster);
   const std::int64_t head_count = problem.heads * problem.batch;
   const std::int64_t tiles = tiles_m * head_count;
   params_.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
@@ -34,6 +36,7 @@ ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& pr
   params_.section = source.config.section > 0 ? source.config.section : codegen::default_section(problem);
   launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
   launch_.block.x = static_cast<unsigned>(shape().threads);
+  launch_.cluster.x = static_cast<unsigned>(source.config.cluster);
   launch_.shared_bytes = static_cast<unsigned>(shape().shared_bytes);
   launch_.waits_itself = source.config.dependent_launch;
   set_blocks(launch_.grid.x);

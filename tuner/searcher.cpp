@@ -37,7 +37,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
           fmt::format("q {} {} {} o {} boundary {}", number(c.q), c.q_buffers, number(c.q_ahead), number(c.o),
                       number(c.boundary)),
           fmt::format("stages {}", c.stages),
-          fmt::format("grid {}", number(c.grid)),
+          fmt::format("grid {} cluster {}", number(c.grid), c.cluster),
           fmt::format("diagonal {}", number(c.diagonal)),
           fmt::format("warp_epilogue {}", c.warp_epilogue)};
 }

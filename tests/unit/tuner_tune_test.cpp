@@ -205,7 +205,7 @@ TEST_CASE_FIXTURE(Fixture, "after a change of driver the top few are raced again
 }
 
 TEST_CASE_FIXTURE(Fixture, "more are selected while too few pass the compiler") {
-  compiler->spills = [](const std::string& source) { return source.find("ping_pong=1") != std::string::npos; };
+  compiler->spills = [](const std::string& source) { return source.find("remember=0") != std::string::npos; };
   request.max_candidates = 20;
   request.min_raced = 15;
   const Report report = tune();
