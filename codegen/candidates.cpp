@@ -99,7 +99,7 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 // What the simulator sees of a spec: configs that differ in nothing else share its verdict.
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
-  const int skipping_n = c.diagonal == Diagonal::skipped ? c.block_n : 0;
+  const int skipping_n = c.skips_blocks() ? c.block_n : 0;
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.consumers, c.stages,
                      static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
                      static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
@@ -109,19 +109,18 @@ std::string barrier_structure(const KernelSpec& spec) {
 // A masked diagonal is dominated wherever one of the sharper ways is possible.
 bool dominated(const Config& c) {
   const bool sharper = (c.consumers == 2 && c.block_n == 128) || c.block_n < c.block_m();
-  if (c.cluster > 1) return c.diagonal != Diagonal::skipped;
+  if (c.cluster > 1 && c.diagonal == Diagonal::skipped) return c.consumers == 2 && c.block_n == 128;
   return c.diagonal == Diagonal::masked && sharper;
 }
 
-// What close relatives share.
-std::string tile_of(const Config& c) {
+}  // namespace
+
+std::string tile_text(const Config& c) {
   if (c.family == Family::sm90_backward)
     return fmt::format("{} {} {} {}", c.backward.block_m, static_cast<int>(c.backward.split), c.backward.lag,
                        c.backward.registers);
   return fmt::format("{} {} {} {}", c.consumers, c.block_n, static_cast<int>(c.q), c.cluster);
 }
-
-}  // namespace
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
   if (config.family == Family::sm90_backward) return backward::launch_variants(arch, p, config);
@@ -215,7 +214,7 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
     if (chosen.size() == kGuesses) break;
     const Config& c = all[i];
     if (std::find(chosen.begin(), chosen.end(), c) != chosen.end()) continue;
-    if (relatives[tile_of(c)]++ < kRelatives) chosen.push_back(c);
+    if (relatives[tile_text(c)]++ < kRelatives) chosen.push_back(c);
   }
   if (chosen.empty())
     chosen.push_back(Config{.family = p.op == Op::forward ? Family::reference : Family::reference_backward});

@@ -92,6 +92,11 @@ struct Config {
   int block_m() const { return 64 * consumers; }
   /// Query rows of the tiles that a cluster takes together.
   int cluster_m() const { return cluster * block_m(); }
+  /// A warpgroup passes over blocks of keys above its diagonal: the tiles of a cluster do not end at the same one.
+  bool skips_blocks() const { return diagonal == Diagonal::skipped || (cluster > 1 && diagonal == Diagonal::trimmed); }
+  /// Which tile of a cluster's a thread block takes changes from one to the next: a causal mask makes one longer, and
+  /// who had the shorter one may be ahead by as much.
+  bool swaps_tiles(bool causal) const { return cluster > 1 && causal; }
   /// The first thread block of a cluster claims tiles for all.
   bool tells_claims() const { return cluster > 1 && grid == Grid::dynamic; }
   /// Q's buffer is given back after the tile's last product with it, not at the tile's end.

@@ -35,7 +35,7 @@ class ConsumerPrinter {
   bool speculative() const { return c_.softmax != Softmax::exact; }
   bool turns() const { return c_.ping_pong && c_.consumers > 1 && c_.order != Order::serial; }
   bool remembers() const { return c_.softmax == Softmax::zero && c_.remember; }
-  bool skips() const { return c_.diagonal == Diagonal::skipped && spec_.causal; }
+  bool skips() const { return c_.skips_blocks() && spec_.causal; }
   bool masks_by_row() const { return spec_.causal; }
   const char* element() const { return element_name(spec_.dtype); }
 
@@ -351,10 +351,10 @@ class ConsumerPrinter {
     out_.close();
   }
 
-  // The leader alone gives buffers back. Turns and whole-warpgroup staging put every warp's read of the tile's slot
-  // before its later arrivals; without either a barrier has to.
+  // The leader alone gives buffers back. Whole-warpgroup staging puts every warp's read of the tile's slot before its
+  // later arrivals; without it a barrier has to (turns would not do: a tile of one block takes none).
   void order_slot_reads() {
-    if (!turns() && c_.grid != Grid::plain)
+    if (c_.grid != Grid::plain)
       out_.line("barrier_sync(8 + warpgroup, 128);  // every warp has read the tile's slot: it may be written again");
   }
 

@@ -73,13 +73,16 @@ void emit_load_q(Writer& out, const KernelSpec& spec) {
 }
 
 void emit_tile_at(Writer& out, const KernelSpec& spec) {
-  out.open("ATTUNE_DEVICE Tile tile_at(int index, const ForwardParams& params) {");
+  const bool swaps = spec.config.swaps_tiles(spec.causal);
+  if (swaps) out.line("// The `taken`-th tile of this thread block.");
+  out.open(fmt::format("ATTUNE_DEVICE Tile tile_at(int index, {}const ForwardParams& params) {{",
+                       swaps ? "int taken, " : ""));
   if (spec.config.grid != Grid::plain) out.line("if (index >= params.total_tiles) return Tile{-1, 0, 0, 0};");
   out.line("Tile tile = {}(index, params);", spec.causal ? "tile_longest_first" : "tile_in_order");
   if (spec.config.cluster > 1) {
     out.line("tile.blocks = blocks_of<kCluster * kBlockM, kBlockN, {}>(tile.m, params);  // as many for all",
              spec.causal);
-    out.line("tile.m = tile.m * kCluster + cluster_rank();");
+    out.line("tile.m = tile.m * kCluster + {};", swaps ? "(cluster_rank() + taken) % kCluster" : "cluster_rank()");
   } else {
     out.line("tile.blocks = blocks_of<kBlockM, kBlockN, {}>(tile.m, params);", spec.causal);
   }
@@ -138,7 +141,9 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   const bool back = c.grid == Grid::persistent && spec.causal;
   if (c.tells_claims()) out.line("const int rank = cluster_rank();");
   if (c.tells_claims()) out.line("int claim = 0;");
-  out.line("Tile tile = tile_at({}, params);", worker);
+  const char* taken = c.swaps_tiles(spec.causal) ? "taken++, " : "";
+  if (c.swaps_tiles(spec.causal)) out.line("int taken = 0;");
+  out.line("Tile tile = tile_at({}, {}params);", worker, taken);
   if (c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   if (many_tiles) {
     if (c.grid == Grid::persistent) out.line("int index = {};", worker);
@@ -175,7 +180,7 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   const auto next_tile = [&](const char* into) {
     if (c.tells_claims()) out.line("if (rank != 0) index = told_claim(shared, claim);");
     if (c.tells_claims()) out.line("claim++;");
-    out.line("{} = tile_at(index, params);", into);
+    out.line("{} = tile_at(index, {}params);", into, taken);
   };
   if (c.q_ahead) {
     out.line("Tile next;");

@@ -35,7 +35,7 @@ class Lowering {
   bool takes(Product product) const { return product == Product::qk ? kind_.current : kind_.previous; }
   bool overlapped() const { return kind_.current && kind_.previous; }
   bool finishes() const { return kind_.previous && (kind_.boundary || !kind_.current); }
-  bool skips() const { return kind_.first && spec_.config.diagonal == Diagonal::skipped; }
+  bool skips() const { return kind_.first && spec_.config.skips_blocks(); }
 
   void add(Line line) { lines_.push_back(line); }
 

@@ -186,8 +186,9 @@ class Simulation {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
       const int blocks = tiles_[at.tile];
       // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's.
-      const int rows_below = c_.cluster_m() - rank * c_.block_m() - 64 * (warpgroup + 1);
-      at.skipped = c_.diagonal == Diagonal::skipped ? std::min(most_blocks_in(spec_, rows_below), blocks - 1) : 0;
+      const int place = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(at.tile)) % c_.cluster : rank;
+      const int rows_below = c_.cluster_m() - place * c_.block_m() - 64 * (warpgroup + 1);
+      at.skipped = c_.skips_blocks() ? std::min(most_blocks_in(spec_, rows_below), blocks - 1) : 0;
       at.n = blocks - 1 - at.skipped;
     };
     const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
@@ -362,7 +363,7 @@ std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
   const int most_tiles = c.grid == Grid::plain ? 1 : 3;
   // A warpgroup that passes over blocks does so only in tiles that have more of them.
   std::vector<int> lengths{1, 2, 3};
-  const int most_skipped = c.diagonal == Diagonal::skipped ? most_blocks_in(spec, c.cluster_m() - 64) : 0;
+  const int most_skipped = c.skips_blocks() ? most_blocks_in(spec, c.cluster_m() - 64) : 0;
   if (most_skipped + 1 > 3) lengths.push_back(most_skipped + 1);
   for (int tiles = 1; tiles <= most_tiles; tiles++) {
     std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through

@@ -23,6 +23,10 @@ std::optional<Config> in_other_code(const Config& config);
 /// and parts.
 std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);
 
+/// Equal for close relatives, which a compiler rejects together and which need about the same energy a product: those
+/// of one tile, cluster and source of Q.
+std::string tile_text(const Config& config);
+
 /// Time in seconds by limit, from counts alone. `total` combines them for the config's schedule.
 struct CostEstimate {
   double tensor = 0, exponential = 0, shared_memory = 0, l2 = 0, hbm = 0, launch = 0;

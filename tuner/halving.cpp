@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kHopeless = 4.0 / 3;
 constexpr std::size_t kFewestKept = 24;
-constexpr double kSustainedRun = 0.2;
+constexpr double kSustainedRun = 0.15;
 constexpr double kLongestRest = 0.05;
 constexpr double kTurnOverhead = 0.6e-3;  // delay in front, clock probe, waiting, talking
 
@@ -52,6 +52,7 @@ std::size_t kept_after(Round round, std::size_t entrants) {
   switch (round) {
     case Round::first: return std::min(entrants, std::max(kFewestKept, (entrants + 2) / 3));
     case Round::second: return std::min(entrants, kMostFinalists);
+    case Round::finals: return std::min(entrants, kMostUnderLoad);
     default: return std::min(entrants, kMostFinalists);
   }
 }

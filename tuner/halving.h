@@ -19,6 +19,7 @@ struct Placing {
 /// finals give at least 15 samples each, interleaved. All but the sustained one have rests in between.
 enum class Round { first, second, variants, finals, sustained };
 inline constexpr std::size_t kMostFinalists = 8;
+inline constexpr std::size_t kMostUnderLoad = 6;  ///< finalists of the sustained round
 inline constexpr std::size_t kVariedKernels = 6;
 inline constexpr std::size_t kFewestFinalTurns = 5;
 

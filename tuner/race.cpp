@@ -14,6 +14,9 @@ using cache::TrialStatus;
 constexpr double kPartSeconds = 2;
 constexpr std::size_t kVariantsPerKernel = 3;
 constexpr std::size_t kFewestFinalists = 3;
+// Under load the energy a product takes decides, which relatives have in common: of each kind the best few stay.
+constexpr std::size_t kOfOneTile = 2;
+constexpr double kHandicap = 1.25;
 
 std::vector<double> all_samples(const RaceResult& result) {
   std::vector<double> samples;
@@ -60,10 +63,15 @@ double ProblemTuner::launch_seconds(const std::vector<Candidate*>& entrants) con
 }
 
 std::vector<ProblemTuner::Candidate*> ProblemTuner::keep(const std::vector<Candidate*>& from, std::size_t count) const {
+  std::vector<Candidate*> in_order = from;
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const Candidate* a, const Candidate* b) { return a->seconds < b->seconds; });
   std::vector<Placing> placings;
   std::set<int> always;
-  for (const Candidate* c : from) {
-    placings.push_back({c->id, c->seconds});
+  std::map<std::string, std::size_t> of_tile;
+  for (const Candidate* c : in_order) {
+    const bool behind = run_.request.sustained && of_tile[codegen::tile_text(c->config)]++ >= kOfOneTile;
+    placings.push_back({c->id, c->seconds * (behind ? kHandicap : 1)});
     if (goes_through(*c)) always.insert(c->id);
   }
   std::vector<Candidate*> kept;
@@ -195,7 +203,9 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     report_.message = "the budget ended before the finals";
     return;
   }
-  if (run_.request.sustained && !sustained_finals(measurer, still_in(field), stop)) {
+  field = still_in(field);
+  if (run_.request.sustained &&
+      !sustained_finals(measurer, keep(field, kept_after(Round::finals, field.size())), stop)) {
     report_.outcome = Outcome::partial;
     report_.message = "the budget ended before the sustained race";
     return;
