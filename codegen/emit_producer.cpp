@@ -147,11 +147,6 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   if (c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   if (many_tiles) {
     if (c.grid == Grid::persistent) out.line("int index = {};", worker);
-    // A tile earlier than the answer is needed: it has to reach the others, too.
-    if (c.tells_claims()) {
-      out.line("int claimed = 0;");
-      out.line("if (rank == 0) claimed = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
-    }
     if (back) out.line("int stride = 2 * ({} - {}) - 1;", workers, worker);
     out.line("#pragma unroll 1");
     out.open("while (tile.m >= 0) {");
@@ -162,7 +157,8 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
     } else if (c.grid == Grid::persistent) {
       out.line("index += {};", workers);
     } else if (c.tells_claims()) {
-      out.line("int index = claimed;");
+      out.line("int index = 0;");
+      out.line("if (rank == 0) index = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
     } else {
       out.line("const int index = atomicAdd(params.counter, 1u) + gridDim.x;");
     }
@@ -170,12 +166,6 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   out.line("const int kv_head = tile.head / params.group;");
   load("k", "(tile.blocks - 1)");
   if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
-  if (c.tells_claims()) {
-    out.open("if (rank == 0) {");
-    out.line("tell_claim(shared, index, claim);");
-    out.line("claimed = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
-    out.close();
-  }
   // Where the next tile is asked for: the only place that a pass through the loop comes to.
   const auto next_tile = [&](const char* into) {
     if (c.tells_claims()) out.line("if (rank != 0) index = told_claim(shared, claim);");
@@ -191,14 +181,17 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   if (loads_v_first(schedule)) load("v", "(n + 1)");
   load("k", "n");
   if (!loads_v_first(schedule)) load("v", "(n + 1)");
+  // Told once the counter has had time to answer, asked for once the telling has had time to arrive.
+  if (c.tells_claims()) out.line("if (rank == 0 && n == tile.blocks - 2) tell_claim(shared, index, claim);");
   if (c.q_ahead) {
-    out.open("if (!ahead) {");
+    out.open(c.tells_claims() ? "if (!ahead && n + 2 + rank <= tile.blocks) {" : "if (!ahead) {");
     next_tile("next");
     out.line("{}", fmt::format(fmt::runtime(load_q), "next"));
     out.line("ahead = true;");
     out.close();
   }
   out.close();
+  if (c.tells_claims()) out.line("if (rank == 0 && tile.blocks == 1) tell_claim(shared, index, claim);");
   load("v", "0");
   if (c.q_ahead) {
     out.open("if (!ahead) {");

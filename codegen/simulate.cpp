@@ -144,12 +144,14 @@ class Simulation {
     if (c_.q_ahead) load_q(0);
     for (std::size_t t = 0; t < tiles_.size(); t++) {
       const int blocks = tiles_[t];
+      const int ahead_at = blocks - 2 - (c_.tells_claims() ? rank : 0);
       load(k, tag('K', t, blocks - 1));
       if (!c_.q_ahead) load_q(t);
-      if (rank == 0 && c_.tells_claims()) {
+      const auto tell = [&] {
+        if (rank != 0 || !c_.tells_claims()) return;
         barriers_[claim(t + 1)] = {1, 1, 0};
         a.ops.push_back({Op::Kind::arrive, claim(t + 1), 1, {}});
-      }
+      };
       const auto look_ahead = [&] {
         ask_for(t + 1);
         load_q(t + 1);
@@ -158,10 +160,12 @@ class Simulation {
         if (loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
         load(k, tag('K', t, n));
         if (!loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
-        if (c_.q_ahead && n == blocks - 2) look_ahead();
+        if (n == blocks - 2) tell();
+        if (c_.q_ahead && n == ahead_at) look_ahead();
       }
+      if (blocks == 1) tell();
       load(v, tag('V', t, 0));
-      if (c_.q_ahead && blocks == 1) look_ahead();
+      if (c_.q_ahead && ahead_at < 0) look_ahead();
       if (!c_.q_ahead) ask_for(t + 1);
     }
     return a;
