@@ -27,8 +27,20 @@ constexpr BulkInfo store_info(std::uint8_t rank, BulkInfo::Reduce reduce = kNoRe
           0,
           AddressSpace::shared};
 }
+constexpr BulkInfo to_other_block(BulkInfo::Reduce reduce = kNoReduce) {
+  return {BulkInfo::Direction::shared_to_shared_cluster,
+          reduce,
+          AtomicType::s32,
+          0,
+          true,
+          false,
+          BulkInfo::Mode::tile,
+          0,
+          AddressSpace::shared_cluster};
+}
 constexpr BulkInfo kLoad = load_info(0), kLoad2d = load_info(2), kLoad2dMulticast = load_info(2, true);
 constexpr BulkInfo kStore = store_info(0), kStore2d = store_info(2);
+constexpr BulkInfo kToOtherBlock = to_other_block();
 
 void load_linear(ThreadContext* c, std::uint32_t destination, std::uint64_t source, std::uint32_t bytes,
                  std::uint32_t site) {
@@ -227,24 +239,7 @@ TEST_CASE("bulk: a multicast box arrives in every block of the mask") {
 }
 
 TEST_CASE("bulk: shared memory is copied and added to another block's") {
-  static constexpr BulkInfo kCopy{BulkInfo::Direction::shared_to_shared_cluster,
-                                  kNoReduce,
-                                  AtomicType::b32,
-                                  0,
-                                  true,
-                                  false,
-                                  BulkInfo::Mode::tile,
-                                  0,
-                                  AddressSpace::shared_cluster};
-  static constexpr BulkInfo kAdd{BulkInfo::Direction::shared_to_shared_cluster,
-                                 BulkInfo::Reduce::add,
-                                 AtomicType::s32,
-                                 0,
-                                 true,
-                                 false,
-                                 BulkInfo::Mode::tile,
-                                 0,
-                                 AddressSpace::shared_cluster};
+  static constexpr BulkInfo kAdd = to_other_block(BulkInfo::Reduce::add);
   const Entry kernel = [](ThreadContext* c) {
     initialise(c);
     store(c, AddressSpace::shared, kBox + 4 * c->index, 100 * c->block->rank + c->index, 3);
@@ -259,7 +254,7 @@ TEST_CASE("bulk: shared memory is copied and added to another block's") {
       operands.bytes = 128;
       operands.destination = att_mapa(c, kSecond, other, 8);
       operands.mbarrier = att_mapa(c, kBarrier, other, 8);
-      att_bulk_copy(c, &kCopy, &operands, 9);
+      att_bulk_copy(c, &kToOtherBlock, &operands, 9);
       operands.destination = att_mapa(c, kBox + 4096, other, 8);
       att_bulk_copy(c, &kAdd, &operands, 10);
     }
@@ -525,6 +520,55 @@ TEST_CASE("bulk: a multicast box must be waited for in every block that it reach
     const Finding finding = only(f.run(kernel, launch), FindingKind::bulk_leak);
     CHECK(finding.at.ptx_line == 6);
     CHECK(contains(finding.message, "block 1 of the cluster may end"));
+  }
+}
+
+TEST_CASE("bulk: a block must not end while a copy to another block reads its shared memory") {
+  static constexpr MbarrierArriveInfo kArriveThere{
+      AddressSpace::shared_cluster, Semantics::release, Scope::cluster, false, false, false};
+  static constexpr std::uint32_t kRead = kBarrier + 8;  // mbarrier where the other block says that the copy is over
+  enum class Says { nothing, too_early, when_it_is };
+  static Says says;
+  const Entry kernel = [](ThreadContext* c) {
+    att_mbarrier_init(c, kRead, 1, 1);
+    initialise(c);
+    att_cluster_arrive(c, Semantics::release, 0, 3);
+    att_cluster_wait(c, Semantics::acquire, 0, 4);
+    if (c->block->rank == 0) {
+      for (std::uint32_t i = 0; i < 4; ++i) store(c, AddressSpace::shared, kBox + 4 * i, i, 5);
+      att_fence(c, FenceKind::proxy_async, 6);
+      BulkOperands operands{};
+      operands.source = kBox;
+      operands.bytes = 16;
+      operands.destination = att_mapa(c, kSecond, 1, 7);
+      operands.mbarrier = att_mapa(c, kBarrier, 1, 7);
+      att_bulk_copy(c, &kToOtherBlock, &operands, 8);
+      while (says != Says::nothing && !att_mbarrier_wait(c, &kTryParity, kRead, 0, 9)) loop(c, 4, 9);
+    } else {
+      const auto tell = [&] { att_mbarrier_arrive(c, &kArriveThere, att_mapa(c, kRead, 0, 10), 1, 0, 11); };
+      att_mbarrier_arrive(c, &kArriveExpect, kBarrier, 1, 16, 12);
+      if (says == Says::too_early) tell();
+      wait(c, 0, 13);
+      if (says == Says::when_it_is) tell();
+    }
+  };
+  for (const std::uint64_t seed : kSeeds) {
+    CAPTURE(seed);
+    Fixture f;
+    Launch launch = with_memory(1);
+    launch.options.seed = seed;
+    launch.options.grid.x = launch.options.cluster.x = 2;
+    says = Says::when_it_is;
+    const Report report = f.run(kernel, launch);
+    CHECK_MESSAGE(report.clean(), report.text());
+    for (const Says other : {Says::too_early, Says::nothing}) {
+      says = other;
+      const Finding finding = only(f.run(kernel, launch), FindingKind::bulk_leak);
+      CHECK(finding.at.ptx_line == 8);
+      CHECK(finding.other_at->ptx_line == 1);
+      CHECK(contains(finding.message, "block 0 of the cluster may end while this copy still reads"));
+      CHECK(contains(finding.message, "of block 1 of the cluster"));
+    }
   }
 }
 

@@ -18,7 +18,9 @@ class BulkLoad final : public BulkOperation {
  public:
   BulkLoad(ThreadContext* context, const Location& source, const BulkDestination& destination, std::uint32_t bytes,
            const std::optional<Reduction>& reduce, std::uint32_t site)
-      : BulkOperation(context, site), source_(source), destination_(destination), bytes_(bytes), reduce_(reduce) {}
+      : BulkOperation(context, site), source_(source), destination_(destination), bytes_(bytes), reduce_(reduce) {
+    if (leaves_block()) source_.block->sends = true;
+  }
 
  protected:
   void run() override {
@@ -26,6 +28,10 @@ class BulkLoad final : public BulkOperation {
     Agent agent;
     std::uint32_t epoch = 0;
     if (!agent_of(destination_.signal, what, &agent, &epoch)) return;
+    if (leaves_block()) {
+      const Mbarrier* mbarrier = destination_.signal.block->mbarriers.find(destination_.signal.offset);
+      source_.block->outgoing.push_back({mbarrier, agent, epoch, issue().context(), issue().site()});
+    }
     check_mbarrier_overwrite(issue().context(), destination_.location, bytes_, issue().site());
     issue().read(source_, bytes_, agent, epoch);
     if (reduce_) {
@@ -40,6 +46,8 @@ class BulkLoad final : public BulkOperation {
   }
 
  private:
+  bool leaves_block() const { return source_.block != nullptr && source_.block != destination_.signal.block; }
+
   Location source_;
   BulkDestination destination_;
   std::uint32_t bytes_;
@@ -183,6 +191,17 @@ void report_unawaited_copies(const Block& block) {
                                 "address {:#x}",
                                 block.rank, mbarrier->offset),
                     &block.threads[mbarrier->initialiser], mbarrier->init_site);
+  }
+  if (block.grid->checker() == nullptr) return;
+  for (const OutgoingCopy& copy : block.outgoing) {
+    if (block.known_at_exit.at(copy.agent) >= copy.epoch) continue;
+    const Mbarrier& mbarrier = *copy.mbarrier;
+    block.grid->add(FindingKind::bulk_leak, copy.issuer, copy.site,
+                    fmt::format("block {} of the cluster may end while this copy still reads its shared memory: none "
+                                "of its threads learns of the phase that it completes of the mbarrier at shared "
+                                "address {:#x} of block {} of the cluster",
+                                block.rank, mbarrier.offset, mbarrier.block->rank),
+                    &mbarrier.block->threads[mbarrier.initialiser], mbarrier.init_site);
   }
 }
 

@@ -53,7 +53,8 @@ class BulkOperation : public AsyncOperation {
 void submit_bulk(ThreadContext* context, std::shared_ptr<BulkOperation> operation, bool in_group, std::uint32_t site);
 
 /// A block has ended, and all that was issued has run: copies into its shared memory that none of its threads waited
-/// for could still have been on their way.
+/// for could still have been on their way, and so could copies from it to other blocks' that none of its threads has
+/// learned the end of.
 void report_unawaited_copies(const Block& block);
 
 /// The blocks that receive: that of the destination, or those of the multicast mask. Empty after a finding.

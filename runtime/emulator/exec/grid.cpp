@@ -241,6 +241,8 @@ void Grid::exit_thread(ThreadContext* thread, std::uint32_t site) {
     }
   }
   Block* block = thread->block;
+  if (Checker* checker = thread->checker(); checker && block->sends)
+    block->known_at_exit.join(checker->knowledge(thread->agent()).happened);
   thread->exited = true;
   thread->warp->exited |= 1u << thread->lane;
   --block->live;

@@ -46,6 +46,15 @@ struct Mbarrier {
   std::uint32_t epoch() const { return epoch_base + phase; }
 };
 
+/// A bulk copy from one block's shared memory to another's.
+struct OutgoingCopy {
+  const Mbarrier* mbarrier = nullptr;  ///< in the other block, which completes with it
+  Agent agent;                         ///< of that mbarrier's copies
+  std::uint32_t epoch = 0;
+  const ThreadContext* issuer = nullptr;
+  std::uint32_t site = 0;
+};
+
 /// The mbarriers of one block.
 class Mbarriers {
  public:

@@ -154,6 +154,9 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
   RegisterPool registers;
+  bool sends = false;  ///< copies of its shared memory to other blocks' have been issued
+  std::vector<OutgoingCopy> outgoing;
+  Clock known_at_exit;  ///< to those of its threads that have exited since
 };
 
 /// Blocks that are resident together and see each other's shared memory; one block where there are no clusters.
