@@ -172,6 +172,7 @@ std::string name_of(const Expectation& expected) {
 struct AttentionKernel {
   const AttentionBase* base;
   Problem problem;
+  int cluster;
   codegen::EmittedKernel emitted;
 };
 
@@ -182,7 +183,7 @@ const AttentionKernel& attention_kernel(const std::string& name) {
       const Problem problem = parse_problem(base.problem);
       const codegen::KernelSpec spec =
           codegen::specialise(parse_arch("sm_90a"), problem, codegen::parse_config(base.config));
-      all.emplace(base.name, AttentionKernel{&base, problem, codegen::emit(spec)});
+      all.emplace(base.name, AttentionKernel{&base, problem, spec.config.cluster, codegen::emit(spec)});
     }
     return all;
   }();
@@ -198,7 +199,8 @@ LaunchOptions options_of(std::uint64_t seed) {
 }
 
 AttentionRun run(const AttentionKernel& kernel, const Program& program, std::uint64_t seed, const LaunchEdits& edits) {
-  return run_attention(program, kernel.emitted.shape, kernel.problem, kernel.base->workers, options_of(seed), edits);
+  return run_attention(program, kernel.emitted.shape, kernel.problem, kernel.base->workers, kernel.cluster,
+                       options_of(seed), edits);
 }
 
 /// What a launch of a small kernel takes; `out` is unwritten, and NaN.
@@ -246,7 +248,8 @@ void add_attention_cases(DeviceCases* cases) {
                        const std::string& emulator, const std::string& source) {
     const std::unique_ptr<Machine> machine = Machine::create();
     const codegen::LaunchShape& shape = kernel.emitted.shape;
-    const AttentionLaunch launch = prepare_attention(machine.get(), shape, kernel.problem, kernel.base->workers, edits);
+    const AttentionLaunch launch =
+        prepare_attention(machine.get(), shape, kernel.problem, kernel.base->workers, kernel.cluster, edits);
     const std::string& name = kernel.base->name;
     cases->add(
         name, fault, emulator, source, {},

@@ -86,12 +86,12 @@ struct AttentionLaunch {
   std::size_t lse_elements = 0;
   std::array<TensorMapDescription, 4> maps;  ///< of Q, K, V, O
   codegen::ForwardParams params;
-  LaunchOptions options;  ///< grid, block and shared memory
+  LaunchOptions options;  ///< grid, cluster, block and shared memory
 };
 
-/// With `workers` blocks.
+/// With `workers` blocks, in clusters of `cluster`.
 inline AttentionLaunch prepare_attention(Machine* machine, const codegen::LaunchShape& shape, const Problem& problem,
-                                         int workers, const LaunchEdits& edits = {}) {
+                                         int workers, int cluster, const LaunchEdits& edits = {}) {
   AttentionLaunch launch;
   launch.q = make_tensor(machine, problem, Operand::q);
   launch.k = make_tensor(machine, problem, Operand::k);
@@ -120,7 +120,8 @@ inline AttentionLaunch prepare_attention(Machine* machine, const codegen::Launch
   params.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
   params.heads = problem.heads;
   params.group = problem.heads / problem.heads_kv;
-  params.tiles_m = static_cast<std::int32_t>((problem.seqlen_q + shape.block_m - 1) / shape.block_m);
+  const int rows = shape.block_m * cluster;
+  params.tiles_m = static_cast<std::int32_t>((problem.seqlen_q + rows - 1) / rows);
   params.head_count = static_cast<std::int32_t>(problem.heads * problem.batch);
   params.total_tiles = params.tiles_m * params.head_count;
   params.section = codegen::default_section(problem);
@@ -128,6 +129,7 @@ inline AttentionLaunch prepare_attention(Machine* machine, const codegen::Launch
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 
   launch.options.grid = {static_cast<unsigned>(workers), 1, 1};
+  launch.options.cluster = {static_cast<unsigned>(cluster), 1, 1};
   launch.options.block = {static_cast<unsigned>(shape.threads), 1, 1};
   launch.options.dynamic_shared_bytes = static_cast<std::size_t>(shape.shared_bytes);
   return launch;
@@ -193,13 +195,15 @@ struct AttentionRun {
   double worst = 0;  ///< as worst_error() has it
 };
 
-/// With `workers` blocks.
+/// With `workers` blocks, in clusters of `cluster`.
 inline AttentionRun run_attention(const Program& program, const codegen::LaunchShape& shape, const Problem& problem,
-                                  int workers, const LaunchOptions& options, const LaunchEdits& edits = {}) {
+                                  int workers, int cluster, const LaunchOptions& options,
+                                  const LaunchEdits& edits = {}) {
   const std::unique_ptr<Machine> machine = Machine::create();
-  AttentionLaunch launch = prepare_attention(machine.get(), shape, problem, workers, edits);
+  AttentionLaunch launch = prepare_attention(machine.get(), shape, problem, workers, cluster, edits);
   LaunchOptions all = options;
   all.grid = launch.options.grid;
+  all.cluster = launch.options.cluster;
   all.block = launch.options.block;
   all.dynamic_shared_bytes = launch.options.dynamic_shared_bytes;
   std::array<TensorMap, 4> maps;

@@ -30,6 +30,7 @@ class DeviceLaunch {
       : folder_(std::move(folder)), prefix_(std::move(prefix)) {
     json_["entry"] = entry;
     json_["grid"] = {options.grid.x, options.grid.y, options.grid.z};
+    json_["cluster"] = {options.cluster.x, options.cluster.y, options.cluster.z};
     json_["block"] = {options.block.x, options.block.y, options.block.z};
     json_["shared_bytes"] = options.dynamic_shared_bytes;
   }

@@ -45,6 +45,21 @@ ATTRIBUTE_DYNAMIC_SHARED_BYTES = 8
 TENSOR_MAP_BFLOAT16 = 9
 SWIZZLES = {0: 0, 128: 3}
 L2_PROMOTION_256B = 3
+LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute with the value of a cluster's dimensions."""
+
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_char * 4), ("cluster", ctypes.c_uint * 3),
+                ("rest", ctypes.c_char * 52)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint)]
 
 
 class DriverError(Exception):
@@ -110,8 +125,11 @@ class Driver:
             L2_PROMOTION_256B, 0)
         return memory.raw[start:start + 128]
 
-    def launch(self, function, grid, block, shared_bytes, arguments):
-        self.call("cuLaunchKernel", function, *grid, *block, shared_bytes, None, arguments, None)
+    def launch(self, function, grid, cluster, block, shared_bytes, arguments):
+        attribute = LaunchAttribute(LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, b"", (ctypes.c_uint * 3)(*cluster))
+        config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared_bytes, None,
+                              ctypes.pointer(attribute), 1)
+        self.call("cuLaunchKernelEx", ctypes.byref(config), function, arguments, None)
 
     def finished(self, deadline):
         """Whether the launch ended before the deadline, in seconds of time.monotonic()."""
@@ -252,7 +270,8 @@ def prepare(driver, case):
 
 
 def start(driver, case, function, arguments):
-    driver.launch(function, case.launch["grid"], case.launch["block"], case.launch["shared_bytes"], arguments)
+    launch = case.launch
+    driver.launch(function, launch["grid"], launch["cluster"], launch["block"], launch["shared_bytes"], arguments)
 
 
 def worker(options):
