@@ -37,6 +37,9 @@ TEST_CASE("emitted kernels of every schedule compile without spills and serialis
         Case{"head_dim=128,heads=16,causal=1",
              "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,"
              "diagonal=trimmed,remember=0"},
+        Case{"head_dim=128,heads=16,causal=1",
+             "softmax=zero,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,cluster=2,"
+             "diagonal=skipped"},
         Case{"head_dim=64,heads=32",
              "softmax=first_max,order=pv_qk,consumers=3,q_buffers=2,q_ahead=1,o=own,boundary=overlapped"},
         Case{"head_dim=256,heads=8", "softmax=zero,order=pv_qk,block_n=64"},

@@ -104,6 +104,27 @@ TEST_CASE("a tile boundary that passes over two blocks with two stages is refuse
   CHECK_THROWS_WITH(emit(spec), doctest::Contains("deadlock"));
 }
 
+TEST_CASE("a cluster that asks for the next Q before its upper tile is over its skipped blocks is refused") {
+  // The upper tile passes over three blocks of 64 keys at a tile boundary, but two stages hold no more than two.
+  const auto simulated = [](const char* block_n) {
+    const std::string config =
+        "cluster=2,stages=2,softmax=zero,order=pv_qk,q=registers,q_ahead=1,o=own,boundary=overlapped,grid=dynamic,"
+        "diagonal=skipped,block_n=";
+    return simulate(spec_of("head_dim=128,heads=16,causal=1", (config + block_n).c_str()));
+  };
+  CHECK(simulated("64").starts_with("deadlock: block 0 producer waits on "));
+  CHECK(simulated("128") == "");
+}
+
+TEST_CASE("each thread block of a cluster needs what the others load and release") {
+  const KernelSpec spec = spec_of("head_dim=128", "cluster=2,softmax=zero,order=pv_qk,q=registers,o=own,grid=dynamic");
+  const Schedule good = schedule_for(spec.config);
+  REQUIRE(simulate(spec, good) == "");
+  const std::string fault = simulate(spec, without(good, Action::Kind::await, Buffer::k));
+  CHECK(fault.find("expects K(") != std::string::npos);
+  CHECK(fault.find("in block ") != std::string::npos);
+}
+
 TEST_CASE("planted faults are found and named") {
   const KernelSpec spec = spec_of("head_dim=128", kOverlapped);
   const Schedule good = schedule_for(spec.config);

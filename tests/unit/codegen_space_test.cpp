@@ -42,6 +42,21 @@ TEST_CASE("rules say why a config cannot be built") {
   CHECK(reason("head_dim=128", "remember=0").starts_with("remember: only softmax zero"));
 }
 
+TEST_CASE("a cluster's tiles are one tile to the rules") {
+  CHECK(reason("head_dim=128", "block_n=128,cluster=2") == "fits");
+  // The upper tile sees fewer keys than are loaded for both.
+  for (const char* config : {"block_n=128,cluster=2", "block_n=128,cluster=2,diagonal=trimmed"})
+    CHECK(reason("head_dim=128,causal=1", config).starts_with("diagonal: the cluster's upper tiles need skipped"));
+  CHECK(reason("head_dim=128,causal=1", "block_n=128,cluster=2,diagonal=skipped") == "fits");
+  CHECK(reason("head_dim=64,causal=1", "consumers=1,ping_pong=0,block_n=128,cluster=2,diagonal=skipped") ==
+        "diagonal: skipped needs block_n below the 128 rows of a tile");
+  for (const int cluster : {0, 3}) {
+    const Config config{.cluster = cluster};
+    CHECK(violates(kArch, specialise(kArch, parse_problem("head_dim=128"), config)).value_or("fits") ==
+          "cluster: " + std::to_string(cluster) + " (allowed: 1, 2)");
+  }
+}
+
 TEST_CASE("the edge follows from the lengths") {
   CHECK(edge("head_dim=128,seqlen_q=4096", "block_n=128") == Edge::none);
   CHECK(edge("head_dim=128,seqlen_q=4096", "block_n=192") == Edge::length);
@@ -53,6 +68,20 @@ TEST_CASE("the edge follows from the lengths") {
   CHECK(edge("head_dim=128,seqlen_q=1000,seqlen_k=1129,causal=1", "block_n=128") == Edge::diagonals);
   CHECK(edge("head_dim=128,seqlen_q=1000,causal=1", "block_n=96") == Edge::diagonals);
   CHECK(edge("head_dim=128,seqlen_q=1000,causal=1", "block_n=64,diagonal=skipped") == Edge::diagonal);
+}
+
+TEST_CASE("a cluster's diagonal is aligned where its blocks are whole warpgroups' rows") {
+  const auto edge_of = [](const char* seqlen_k, const char* config) {
+    return edge(("head_dim=128,seqlen_q=1000,causal=1,seqlen_k=" + std::string(seqlen_k)).c_str(), config);
+  };
+  CHECK(edge_of("1000", "cluster=2,block_n=64,diagonal=skipped") == Edge::diagonal);
+  CHECK(edge_of("1000", "cluster=2,block_n=128,diagonal=skipped") == Edge::diagonal);
+  CHECK(edge_of("1128", "cluster=2,block_n=128,diagonal=skipped") == Edge::diagonal);
+  CHECK(edge_of("1064", "cluster=2,block_n=128,diagonal=skipped") == Edge::diagonals);
+  CHECK(edge_of("1000", "cluster=2,block_n=96,diagonal=skipped") == Edge::diagonals);
+  // As wide as a tile is not enough: the upper tile begins a block earlier than the keys do.
+  CHECK(edge_of("1000", "cluster=1,block_n=128") == Edge::diagonal);
+  CHECK(edge_of("1000", "cluster=2,block_n=128") == Edge::diagonals);
 }
 
 TEST_CASE("a kernel serves exactly the problems that its edge allows") {
@@ -97,6 +126,30 @@ TEST_CASE("shared memory holds what the layout says, in order and aligned") {
     REQUIRE(l.v_at == l.k_at + c.stages * l.k_bytes);
     REQUIRE(l.bytes <= kArch.shared_per_block);
   }
+}
+
+TEST_CASE("shared memory holds a cluster's claims beside everything else") {
+  for (const int stages : {1, 2, 3, 4})
+    for (const int q_buffers : {1, 2}) {
+      Config c{.consumers = 1, .block_n = 32, .stages = stages, .ping_pong = false};
+      c.q_buffers = q_buffers;
+      c.cluster = 2;
+      const auto layout = [&](Grid grid) {
+        c.grid = grid;
+        return layout_of(specialise(kArch, parse_problem("head_dim=64"), c));
+      };
+      const SharedLayout l = layout(Grid::dynamic);
+      REQUIRE(l.claims > stages);  // as many tiles as a thread block can be behind, and the one that it is told
+      // K and V full and empty, Q full and empty, each claim told, all claims read.
+      REQUIRE(l.barriers_at + 8 * (4 * stages + 2 * q_buffers + l.claims + 1) <= l.slots_at);
+      REQUIRE(l.barriers_at >= l.v_at + stages * l.v_bytes);
+      REQUIRE(l.slots_at + 4 * 16 <= l.claims_at);
+      REQUIRE(l.claims_at % 16 == 0);
+      REQUIRE(l.claims_at + 16 * l.claims + 1024 <= l.bytes);
+      for (Grid grid : {Grid::plain, Grid::persistent}) REQUIRE(layout(grid).claims == 0);
+      c.cluster = 1;
+      REQUIRE(layout(Grid::dynamic).claims == 0);
+    }
 }
 
 TEST_CASE("the cost model orders what is plainly ordered") {

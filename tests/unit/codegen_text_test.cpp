@@ -110,12 +110,26 @@ TEST_CASE("every candidate's text is parsed back to the same config") {
   }
 }
 
+TEST_CASE("the cluster is part of a kernel's identity") {
+  const Config c = parse_config("cluster=2,block_n=128");
+  CHECK(c.cluster == 2);
+  CHECK(kernel_part(c).find(",cluster=2,") != std::string::npos);
+  CHECK(kernel_part(c) != kernel_part(parse_config("block_n=128")));
+  CHECK(parse_config(to_string(c)) == c);
+  const KernelSpec spec = specialise(parse_arch("sm_90a"), parse_problem("head_dim=128,heads=8"), c);
+  CHECK(parse_kernel_spec(to_string(spec)) == spec);
+  CHECK(parse_config("block_n=128").cluster == 1);
+}
+
 TEST_CASE("a bad config is refused by key and value") {
   CHECK(
       message_of([] { parse_config("blok_n=128"); }).starts_with("config: key 'blok_n' is unknown (allowed: family,"));
   CHECK(message_of([] { parse_config("softmax=fast"); }) ==
         "config softmax: 'fast' is unknown (allowed: exact, first_max, zero)");
   CHECK(message_of([] { parse_config("consumers=4"); }) == "config consumers: 4 is out of range (allowed: 1 to 3)");
+  for (const char* cluster : {"0", "3"})
+    CHECK(message_of([&] { parse_config("cluster=" + std::string(cluster)); }) ==
+          "config cluster: " + std::string(cluster) + " is out of range (allowed: 1 to 2)");
   CHECK(message_of([] { parse_config("ping_pong=yes"); }).find("is not a truth value") != std::string::npos);
 }
 

@@ -116,6 +116,42 @@ TEST_CASE_FIXTURE(Fixture, "launch: grids") {
   CHECK(plan({.grid = codegen::Grid::plain}).info().blocks == 512);
 }
 
+TEST_CASE_FIXTURE(Fixture, "launch: clusters take pairs of tiles") {
+  const auto launched = [&](const codegen::Config& config) {
+    plan(config).launch(args());
+    return device->launches.back();
+  };
+  const tests::RecordedLaunch l = launched({.cluster = 2});
+  CHECK(l.config.cluster.x == 2);
+  CHECK(l.config.cluster.y == 1);
+  CHECK(l.config.grid.x == 128);
+  CHECK(l.params.tiles_m == 4);  // of 256 rows
+  CHECK(l.params.total_tiles == 64);
+  CHECK(fake_map(l.maps[0]).box_rows == 64);
+  CHECK(fake_map(l.maps[1]).box_rows == 64);  // each thread block's half of 128 keys
+  CHECK(fake_map(l.maps[2]).box_rows == 64);
+  const tests::RecordedLaunch alone = launched({});
+  CHECK(alone.config.cluster.x == 1);
+  CHECK(alone.params.tiles_m == 8);
+  CHECK(fake_map(alone.maps[1]).box_rows == 128);
+
+  CHECK(launched({.grid = codegen::Grid::plain, .cluster = 2}).config.grid.x == 128);
+  CHECK(launched({.cluster = 2, .workers = 7}).config.grid.x == 6);
+  CHECK(launched({.cluster = 2, .workers = 1}).config.grid.x == 2);
+  problem.seqlen_q = 4096;
+  CHECK(launched({.cluster = 2}).config.grid.x == 132);
+  device->fake.sms = 131;
+  CHECK(launched({.cluster = 2}).config.grid.x == 130);
+  problem.batch = 1;
+  problem.heads = problem.heads_kv = 1;
+  problem.seqlen_q = 1;  // the second thread block has no row
+  for (const codegen::Grid grid : {codegen::Grid::plain, codegen::Grid::persistent, codegen::Grid::dynamic}) {
+    const tests::RecordedLaunch one = launched({.grid = grid, .cluster = 2});
+    CHECK(one.config.grid.x == 2);
+    CHECK(one.params.total_tiles == 1);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "launch: a scale of the caller's") {
   const Plan p = plan();
   ForwardArgs a = args();
