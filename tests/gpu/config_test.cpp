@@ -9,8 +9,7 @@ namespace attune::gpu {
 namespace {
 
 // Configs spread over the space, and each value of each tunable at least once where the space has it.
-std::vector<codegen::Config> spread(const Arch& arch, const Problem& problem, std::size_t count) {
-  const std::vector<codegen::Config> all = codegen::candidates(arch, problem);
+std::vector<codegen::Config> spread(const std::vector<codegen::Config>& all, std::size_t count) {
   std::vector<codegen::Config> picked;
   std::set<std::string> kernels, values;
   for (const codegen::Config& config : all) {
@@ -30,9 +29,12 @@ std::vector<codegen::Config> spread(const Arch& arch, const Problem& problem, st
   return picked;
 }
 
-void check_configs(const Problem& problem, std::size_t count) {
+// Of the candidates with at least so many thread blocks in a cluster.
+void check_configs(const Problem& problem, std::size_t count, int cluster = 1) {
   const Arch arch = runtime::arch_of(device()->properties());
-  const std::vector<codegen::Config> configs = spread(arch, problem, count);
+  std::vector<codegen::Config> all = codegen::candidates(arch, problem);
+  std::erase_if(all, [&](const codegen::Config& config) { return config.cluster < cluster; });
+  const std::vector<codegen::Config> configs = spread(all, count);
   REQUIRE(!configs.empty());
   in_parallel(configs.size(), [&](std::size_t i) { builder().build(codegen::specialise(arch, problem, configs[i])); });
   // The second one makes speculation fail, so that the exact path runs.
@@ -60,6 +62,7 @@ void check_configs(const Problem& problem, std::size_t count) {
   CHECK(checked > 0);
   report({{"test", "configs"},
           {"problem", to_string(problem)},
+          {"cluster", cluster},
           {"checked", checked},
           {"rejected", rejected},
           {"max_relative", worst}});
@@ -90,6 +93,23 @@ TEST_CASE("configs: head dim 128") {
 TEST_CASE("configs: head dim 256") {
   check_configs(problem(256, false, 512, 512), 16);
   check_configs(problem(256, true, 512, 512), 16);
+}
+
+// Enough tiles for clusters to be candidates; 9 tiles of 128 rows leave one for half a cluster.
+Problem many_tiles(int head_dim, bool causal, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+  Problem p = problem(head_dim, causal, seqlen_q, seqlen_k);
+  p.batch = 4;
+  return p;
+}
+TEST_CASE("configs: clusters, head dim 128") {
+  check_configs(many_tiles(128, false, 1100, 1300), 16, 2);
+  check_configs(many_tiles(128, true, 1024, 1024), 16, 2);
+  check_configs(many_tiles(128, true, 1100, 1300), 8, 2);
+}
+TEST_CASE("configs: clusters, head dim 256") {
+  check_configs(many_tiles(256, false, 1100, 1300), 8, 2);
+  check_configs(many_tiles(256, true, 1024, 1024), 8, 2);
+  check_configs(many_tiles(256, true, 1300, 1100), 8, 2);
 }
 
 }  // namespace
