@@ -32,6 +32,9 @@ inline const std::vector<AttentionBase>& attention_bases() {
        "consumers=1,block_n=64,stages=2,softmax=exact,order=qk_pv,ping_pong=0,q=shared,o=direct,boundary=drained,"
        "grid=dynamic,cluster=2,diagonal=skipped",
        2},
+      {"single", "head_dim=64,heads=1,batch=1,seqlen_q=1024,seqlen_k=64",
+       "consumers=2,block_n=64,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=direct,"
+       "boundary=drained,grid=persistent"},
   };
   return bases;
 }
@@ -200,6 +203,12 @@ inline const std::vector<AttentionFault>& attention_faults() {
        1,
        "if (lane == 0) mbarrier_arrive(shared + kQEmpty",
        {race, "no barrier or mbarrier orders them", "cp.async.bulk.tensor"}},
+      {"slot of a tile without turns is given back by the leader alone",
+       "single",
+       "barrier_sync(8 + warpgroup, 128);  // every warp has read the tile's slot: it may be written again",
+       1,
+       "",
+       {race, "no barrier or mbarrier orders them", "st.shared"}},
       {"Q given back before its loads are over",
        "short",
        "  pin(s);\n  wgmma_fence();\n  issue_qk(s, q, k_base + ((stage_k * kKBytes) >> 4));\n"
