@@ -168,7 +168,8 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(count("edge") == 5);
   CHECK(count("dtype") == 2);
   CHECK(count("head_dim") >= 12);
-  for (const char* flag : {"ping_pong", "q", "q_buffers", "q_ahead", "boundary", "remember", "warp_epilogue", "causal"})
+  for (const char* flag :
+       {"ping_pong", "q", "q_buffers", "q_ahead", "boundary", "cluster", "remember", "warp_epilogue", "causal"})
     CHECK_MESSAGE(count(flag) == 2, flag);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const ConfigSample& s) { return s.problem.seqlen_k == 0; }));
@@ -176,6 +177,24 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(some([](const ConfigSample& s) { return s.problem.heads > s.problem.heads_kv; }));
   CHECK(some([](const ConfigSample& s) { return s.problem.head_dim < s.problem.head_dim_v; }));
   CHECK(some([](const ConfigSample& s) { return s.problem.head_dim > s.problem.head_dim_v; }));
+  // Clusters of each grid and mask, of which some have tiles after their first ones, others one tile with rows.
+  for (const codegen::Grid grid : {codegen::Grid::plain, codegen::Grid::persistent, codegen::Grid::dynamic})
+    for (const bool causal : {false, true})
+      CHECK_MESSAGE(some([&](const ConfigSample& s) {
+                      return s.config.cluster > 1 && s.config.grid == grid && s.problem.causal == causal;
+                    }),
+                    static_cast<int>(grid) << " " << causal);
+  const auto clusters = [](const ConfigSample& s) {
+    const std::int64_t tiles_m = (s.problem.seqlen_q + s.config.cluster_m() - 1) / s.config.cluster_m();
+    return s.problem.batch * s.problem.heads * tiles_m;
+  };
+  const auto many = [&](const ConfigSample& s) {
+    return s.config.cluster > 1 && s.config.grid != codegen::Grid::plain && s.config.workers > 0 &&
+           clusters(s) > s.config.workers / s.config.cluster;
+  };
+  CHECK(some([&](const ConfigSample& s) { return many(s) && s.problem.seqlen_q > s.config.cluster_m(); }));
+  CHECK(some([&](const ConfigSample& s) { return many(s) && s.config.tells_claims() && s.config.workers > 2; }));
+  CHECK(some([](const ConfigSample& s) { return s.config.cluster > 1 && s.problem.seqlen_q <= s.config.block_m(); }));
 }
 
 TEST_CASE("configs: right, and nothing found") {

@@ -40,7 +40,7 @@ class ConfigSampler {
     for (;;) {
       ConfigSample sample;
       sample.problem = dimensions();
-      sample.config = config();
+      sample.config = config(sample.problem.causal);
       lengths(sample);
       if (!legal(sample)) continue;
       if (pick({0, 1, 2}) == 0) sample.scores = scores();
@@ -72,7 +72,8 @@ class ConfigSampler {
     return p;
   }
 
-  codegen::Config config() {
+  // Few of the causal ones would be left if most of them had a diagonal that is not allowed.
+  codegen::Config config(bool causal) {
     using namespace codegen;
     Config c;
     c.consumers = pick({1, 2, 2, 3});
@@ -87,20 +88,23 @@ class ConfigSampler {
     c.o = pick({OBuffer::own, OBuffer::over_q, OBuffer::direct});
     c.boundary = pick({Boundary::drained, Boundary::overlapped});
     c.grid = pick({Grid::plain, Grid::persistent, Grid::dynamic});
-    c.diagonal = pick({Diagonal::masked, Diagonal::trimmed, Diagonal::skipped});
+    c.cluster = pick({1, 1, 2});
+    if (causal) c.diagonal = pick({Diagonal::masked, Diagonal::trimmed, Diagonal::skipped});
+    if (causal && c.cluster > 1) c.diagonal = Diagonal::skipped;
     c.exact_tail = pick({false, true});
     c.remember = pick({false, true});
     c.warp_epilogue = pick({false, true});
-    c.workers = pick({0, 1, 2, 3});
+    c.workers = c.cluster * pick({0, 1, 2, 3});
     c.section = pick({0, 1, 2});
     return c;
   }
 
   // Lengths that meet each kind of edge: whole blocks, a first block of the tail's width, any width, none at all;
-  // diagonals that are aligned, that are not, and rows that see nothing.
+  // diagonals that are aligned, that are not, and rows that see nothing. A cluster's last tiles may lie beyond all
+  // rows.
   void lengths(ConfigSample& sample) {
     Problem& p = sample.problem;
-    const std::int64_t n = sample.config.block_n, m = sample.config.block_m();
+    const std::int64_t n = sample.config.block_n, m = sample.config.cluster_m();
     p.seqlen_q = pick<std::int64_t>({1, 61, m, m + 29, m + 29, 2 * m});
     const std::int64_t q = p.seqlen_q;
     if (p.causal) {
