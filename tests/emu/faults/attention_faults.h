@@ -405,7 +405,7 @@ inline const std::vector<AttentionFault>& attention_faults() {
        "    mbarrier_wait(shared + kVEmpty + 8 * i, i >= stage_v ? phase_v : phase_v ^ 1);\n  }\n",
        1,
        "",
-       {out_of_bounds, "which has exited", "mbarrier.arrive"}},
+       {out_of_bounds, "which has exited", "mbarrier.arrive", Seeds::some}},
       {"bytes of the own half alone expected",
        "multicast",
        "mbarrier_arrive_expect_tx(full + 8 * stage, kBytes);",
