@@ -35,7 +35,7 @@ constexpr double kBlockClocks = 110;
 
 // Thread blocks of a cluster wait for each other where tiles meet. That they read less of L2 leaves more power to the
 // products.
-constexpr double kClusterClocks = 300, kClusterProducts = 0.99;
+constexpr double kClusterClocks = 300, kClusterProducts = 0.985;
 
 // Instructions a score costs a thread beside the exponential: maximum, scale, sum, convert, rescale.
 double instructions_per_score(const Config& c) { return c.softmax == Softmax::exact ? 3.7 : 2.4; }
@@ -58,7 +58,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   double blocks = blocks_full;
   if (p.causal) {
     const double keys = static_cast<double>(p.seqlen_k), rows = static_cast<double>(p.seqlen_q);
-    const double mean_keys = std::max(n, keys - rows / 2 + c.cluster_m() / 2.0);
+    const double mean_keys = std::max(n, keys - rows / 2 + m / 2);
     const double diagonal_waste = c.diagonal == Diagonal::masked ? n / 2 : n / 4;
     blocks = std::min(blocks_full, (mean_keys + diagonal_waste) / n);
   } else if (c.exact_tail) {

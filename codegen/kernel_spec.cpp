@@ -22,7 +22,7 @@ Edge parse_edge(std::string_view text) {
 // Only a warpgroup's first block crosses the diagonal: the diagonal meets block corners.
 bool diagonal_is_aligned(const Config& c, std::int64_t offset) {
   if (offset % c.block_n != 0) return false;
-  return c.skips_blocks() ? c.block_n % 64 == 0 : c.block_m() == c.block_n;
+  return c.skips_blocks() ? c.block_n % 64 == 0 : c.cluster_m() == c.block_n;
 }
 
 }  // namespace

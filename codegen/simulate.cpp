@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "codegen/schedule.h"
@@ -15,20 +15,47 @@
 namespace attune::codegen {
 namespace {
 
+// Names are numbers until a fault is to be described: the space has many structures to play.
+enum class What { k, v, q };
+constexpr int kWhats = 3, kMostBlocks = 2, kPlaces = 16;
+
+// A barrier, buffer or turn: of which thread block, and which stage, warpgroup or tile.
+struct Object {
+  enum class Kind { buffer, full, empty, turn, claim };
+  static constexpr int kKinds = 5;
+  Kind kind = Kind::buffer;
+  What what = What::k;
+  int block = 0, place = 0;
+
+  std::size_t index() const {
+    return static_cast<std::size_t>(
+        ((static_cast<int>(kind) * kWhats + static_cast<int>(what)) * kMostBlocks + block) * kPlaces + place);
+  }
+  bool operator==(const Object&) const = default;
+};
+constexpr std::size_t kObjects = std::size_t{Object::kKinds} * kWhats * kMostBlocks * kPlaces;
+
+// A block of keys, or Q, of one of the tiles that are played.
+struct Content {
+  What what = What::k;
+  int tile = -1, block = 0;  // -1: nothing yet
+  bool operator==(const Content&) const = default;
+};
+
 struct Op {
   enum class Kind { wait, arrive, load, read, wait_group, sync_turn, grant_turn };
   Kind kind;
-  std::string object;   // barrier, buffer or turn
-  int value = 0;        // parity of a wait, arrivals, pending groups, which share a load brings
-  std::string content;  // what a load brings, what a read expects
+  Object object;
+  int value = 0;         // parity of a wait, arrivals, pending groups, which share a load brings
+  Content content = {};  // what a load brings, what a read expects
 };
 
 struct Agent {
   std::string name;
   std::vector<Op> ops;
   std::size_t next = 0;
-  std::deque<std::string> in_flight;  // buffers that its unfinished products read, oldest first
-  bool lingered = false;              // products take time: the others go on before a wait for them ends
+  std::deque<Object> in_flight;  // buffers that its unfinished products read, oldest first
+  bool lingered = false;         // products take time: the others go on before a wait for them ends
 };
 
 struct Barrier {
@@ -37,11 +64,11 @@ struct Barrier {
 
 // Stage and parity of a ring as a consumer or the producer steps through it.
 struct Ring {
-  std::string block, name;  // whose it is (nothing where there is one thread block), and what it holds
-  int size, stage = 0, parity;
-  std::string buffer() const { return fmt::format("{}{}[{}]", block, name, stage); }
-  std::string full() const { return buffer() + ".full"; }
-  std::string empty() const { return buffer() + ".empty"; }
+  What what;
+  int block, size, stage = 0, parity;
+  Object buffer() const { return {Object::Kind::buffer, what, block, stage}; }
+  Object full() const { return {Object::Kind::full, what, block, stage}; }
+  Object empty() const { return {Object::Kind::empty, what, block, stage}; }
   void advance() {
     if (++stage == size) {
       stage = 0;
@@ -67,15 +94,15 @@ class Simulation {
       : spec_(spec), c_(spec.config), tiles_(std::move(tiles)), schedule_(schedule) {
     turns_ = c_.ping_pong && c_.consumers > 1 && c_.order != Order::serial;
     for (int rank = 0; rank < c_.cluster; rank++) {
-      for (Ring ring : {ring_of("K", rank, 1), ring_of("V", rank, 1)})
+      for (Ring ring : {ring_of(What::k, rank, 1), ring_of(What::v, rank, 1)})
         for (int i = 0; i < c_.stages; i++, ring.advance()) {
-          barriers_[ring.full()] = {c_.cluster, c_.cluster, 0};
-          barriers_[ring.empty()] = {c_.cluster * c_.consumers, c_.cluster * c_.consumers, 0};
+          barrier(ring.full()) = {c_.cluster, c_.cluster, 0};
+          barrier(ring.empty()) = {c_.cluster * c_.consumers, c_.cluster * c_.consumers, 0};
         }
-      Ring ring = ring_of("Q", rank, 1);
+      Ring ring = ring_of(What::q, rank, 1);
       for (int i = 0; i < c_.q_buffers; i++, ring.advance()) {
-        barriers_[ring.full()] = {1, 1, 0};
-        barriers_[ring.empty()] = {c_.consumers, c_.consumers, 0};
+        barrier(ring.full()) = {1, 1, 0};
+        barrier(ring.empty()) = {c_.consumers, c_.consumers, 0};
       }
     }
     for (int rank = 0; rank < c_.cluster; rank++) agents_.push_back(producer(rank));
@@ -104,24 +131,41 @@ class Simulation {
   }
 
  private:
-  std::string tag(char what, std::size_t tile, int block) const {
-    return fmt::format("{}(tile {}, block {})", what, tile, block);
-  }
+  static Content of(What what, std::size_t tile, int block) { return {what, static_cast<int>(tile), block}; }
+  static Object turn(int rank, int warpgroup) { return {Object::Kind::turn, What::k, rank, warpgroup}; }
+  static Object claim(std::size_t tile) { return {Object::Kind::claim, What::k, 0, static_cast<int>(tile)}; }
+  Barrier& barrier(const Object& object) { return barriers_[object.index()]; }
 
-  std::string block(int rank) const { return c_.cluster == 1 ? "" : fmt::format("block {} ", rank); }
-  Ring ring_of(const char* what, int rank, int parity) const {
-    return {block(rank), what, *what == 'Q' ? c_.q_buffers : c_.stages, 0, parity};
+  Ring ring_of(What what, int rank, int parity) const {
+    return {what, rank, what == What::q ? c_.q_buffers : c_.stages, 0, parity};
   }
   // The same place in another thread block.
-  Ring ring_at(Ring ring, int rank) const {
-    ring.block = block(rank);
+  static Ring ring_at(Ring ring, int rank) {
+    ring.block = rank;
     return ring;
   }
 
+  static const char* text(What what) { return what == What::k ? "K" : what == What::v ? "V" : "Q"; }
+  std::string block_text(int rank) const { return c_.cluster == 1 ? "" : fmt::format("block {} ", rank); }
+  std::string text(const Object& o) const {
+    const std::string buffer = fmt::format("{}{}[{}]", block_text(o.block), text(o.what), o.place);
+    switch (o.kind) {
+      case Object::Kind::buffer: return buffer;
+      case Object::Kind::full: return buffer + ".full";
+      case Object::Kind::empty: return buffer + ".empty";
+      case Object::Kind::turn: return fmt::format("{}turn {}", block_text(o.block), o.place);
+      case Object::Kind::claim: return fmt::format("claim of tile {}", o.place);
+    }
+    return {};
+  }
+  static std::string text(const Content& c) {
+    return c.tile < 0 ? "" : fmt::format("{}(tile {}, block {})", text(c.what), c.tile, c.block);
+  }
+
   Agent producer(int rank) {
-    Agent a{.name = block(rank) + "producer", .ops = {}, .in_flight = {}};
-    Ring k = ring_of("K", rank, 1), v = ring_of("V", rank, 1), q = ring_of("Q", rank, 1);
-    const auto load = [&](Ring& ring, const std::string& content) {
+    Agent a{.name = block_text(rank) + "producer", .ops = {}, .in_flight = {}};
+    Ring k = ring_of(What::k, rank, 1), v = ring_of(What::v, rank, 1), q = ring_of(What::q, rank, 1);
+    const auto load = [&](Ring& ring, const Content& content) {
       a.ops.push_back({Op::Kind::wait, ring.empty(), ring.parity, {}});
       for (int to = 0; to < c_.cluster; to++) {
         a.ops.push_back({Op::Kind::load, ring_at(ring, to).buffer(), rank, content});
@@ -133,11 +177,10 @@ class Simulation {
       if (t >= tiles_.size()) return;
       a.ops.push_back({Op::Kind::wait, q.empty(), q.parity, {}});
       for (int share = 0; share < c_.cluster; share++)
-        a.ops.push_back({Op::Kind::load, q.buffer(), share, tag('Q', t, 0)});
+        a.ops.push_back({Op::Kind::load, q.buffer(), share, of(What::q, t, 0)});
       a.ops.push_back({Op::Kind::arrive, q.full(), 1, {}});
       q.advance();
     };
-    const auto claim = [](std::size_t t) { return fmt::format("claim of tile {}", t); };
     const auto ask_for = [&](std::size_t t) {
       if (rank != 0 && c_.tells_claims()) a.ops.push_back({Op::Kind::wait, claim(t), 0, {}});
     };
@@ -145,11 +188,11 @@ class Simulation {
     for (std::size_t t = 0; t < tiles_.size(); t++) {
       const int blocks = tiles_[t];
       const int ahead_at = blocks - 2 - (c_.tells_claims() ? rank : 0);
-      load(k, tag('K', t, blocks - 1));
+      load(k, of(What::k, t, blocks - 1));
       if (!c_.q_ahead) load_q(t);
       const auto tell = [&] {
         if (rank != 0 || !c_.tells_claims()) return;
-        barriers_[claim(t + 1)] = {1, 1, 0};
+        barrier(claim(t + 1)) = {1, 1, 0};
         a.ops.push_back({Op::Kind::arrive, claim(t + 1), 1, {}});
       };
       const auto look_ahead = [&] {
@@ -157,14 +200,14 @@ class Simulation {
         load_q(t + 1);
       };
       for (int n = blocks - 2; n >= 0; --n) {
-        if (loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
-        load(k, tag('K', t, n));
-        if (!loads_v_first(schedule_)) load(v, tag('V', t, n + 1));
+        if (loads_v_first(schedule_)) load(v, of(What::v, t, n + 1));
+        load(k, of(What::k, t, n));
+        if (!loads_v_first(schedule_)) load(v, of(What::v, t, n + 1));
         if (n == blocks - 2) tell();
         if (c_.q_ahead && n == ahead_at) look_ahead();
       }
       if (blocks == 1) tell();
-      load(v, tag('V', t, 0));
+      load(v, of(What::v, t, 0));
       if (c_.q_ahead && ahead_at < 0) look_ahead();
       if (!c_.q_ahead) ask_for(t + 1);
     }
@@ -179,12 +222,10 @@ class Simulation {
     std::size_t previous_tile = 0;
   };
 
-  std::string turn(int rank, int warpgroup) const { return fmt::format("{}turn {}", block(rank), warpgroup); }
-
   Agent consumer(int rank, int warpgroup) {
-    Agent a{.name = fmt::format("{}consumer {}", block(rank), warpgroup), .ops = {}, .in_flight = {}};
+    Agent a{.name = fmt::format("{}consumer {}", block_text(rank), warpgroup), .ops = {}, .in_flight = {}};
     const Program program = lower(spec_, schedule_, first_width(spec_, warpgroup));
-    Position at{ring_of("K", rank, 0), ring_of("V", rank, 0), ring_of("Q", rank, 0)};
+    Position at{ring_of(What::k, rank, 0), ring_of(What::v, rank, 0), ring_of(What::q, rank, 0)};
     if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, turn(rank, 0), 0, {}});
     const auto take_tile = [&] {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
@@ -235,8 +276,7 @@ class Simulation {
   }
 
   void unroll(Agent& a, Position& at, const std::vector<Line>& lines, int rank, int warpgroup) {
-    const std::string own_turn = turn(rank, warpgroup);
-    const std::string next_turn = turn(rank, (warpgroup + 1) % c_.consumers);
+    const Object own_turn = turn(rank, warpgroup), next_turn = turn(rank, (warpgroup + 1) % c_.consumers);
     const auto pass = [&](Ring& ring) {
       for (int to = 0; to < c_.cluster; to++) a.ops.push_back({Op::Kind::arrive, ring_at(ring, to).empty(), 1, {}});
       ring.advance();
@@ -251,9 +291,11 @@ class Simulation {
         case Line::Kind::pass_turn:
           if (turns_) a.ops.push_back({Op::Kind::grant_turn, next_turn, 0, {}});
           break;
-        case Line::Kind::issue_qk: a.ops.push_back({Op::Kind::read, at.k.buffer(), 0, tag('K', at.tile, at.n)}); break;
+        case Line::Kind::issue_qk:
+          a.ops.push_back({Op::Kind::read, at.k.buffer(), 0, of(What::k, at.tile, at.n)});
+          break;
         case Line::Kind::issue_pv:
-          a.ops.push_back({Op::Kind::read, at.v.buffer(), 0, tag('V', at.previous_tile, at.previous_block)});
+          a.ops.push_back({Op::Kind::read, at.v.buffer(), 0, of(What::v, at.previous_tile, at.previous_block)});
           break;
         case Line::Kind::wait: a.ops.push_back({Op::Kind::wait_group, {}, line.pending, {}}); break;
         case Line::Kind::release_k: pass(at.k); break;
@@ -289,31 +331,30 @@ class Simulation {
     const Op& op = a.ops[a.next];
     switch (op.kind) {
       case Op::Kind::wait:
-        if (barriers_[op.object].phase % 2 == op.value) return false;
+        if (barrier(op.object).phase % 2 == op.value) return false;
         break;
       case Op::Kind::arrive: {
-        Barrier& barrier = barriers_[op.object];
-        barrier.pending -= op.value;
-        if (barrier.pending < 0) fault_ = fmt::format("{} arrives once too often at {}", a.name, op.object);
-        if (barrier.pending == 0) {
-          barrier.pending = barrier.expected;
-          barrier.phase++;
+        Barrier& at = barrier(op.object);
+        at.pending -= op.value;
+        if (at.pending < 0) fault_ = fmt::format("{} arrives once too often at {}", a.name, text(op.object));
+        if (at.pending == 0) {
+          at.pending = at.expected;
+          at.phase++;
         }
         break;
       }
       case Op::Kind::load:
         for (const Agent& reader : agents_)
           if (std::find(reader.in_flight.begin(), reader.in_flight.end(), op.object) != reader.in_flight.end())
-            fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", op.object,
-                                 op.content, reader.name);
-        contents_[op.object].resize(static_cast<std::size_t>(c_.cluster));
-        contents_[op.object][static_cast<std::size_t>(op.value)] = op.content;
+            fault_ = fmt::format("{} is overwritten by {} while a product of {} may still read it", text(op.object),
+                                 text(op.content), reader.name);
+        contents_[op.object.index()][static_cast<std::size_t>(op.value)] = op.content;
         break;
       case Op::Kind::read:
-        contents_[op.object].resize(static_cast<std::size_t>(c_.cluster));
-        for (const std::string& share : contents_[op.object])
-          if (share != op.content)
-            fault_ = fmt::format("{} expects {} in {} and finds '{}'", a.name, op.content, op.object, share);
+        for (int share = 0; share < c_.cluster; share++)
+          if (const Content& found = contents_[op.object.index()][static_cast<std::size_t>(share)]; found != op.content)
+            fault_ = fmt::format("{} expects {} in {} and finds '{}'", a.name, text(op.content), text(op.object),
+                                 text(found));
         a.in_flight.push_back(op.object);
         break;
       case Op::Kind::wait_group:
@@ -322,12 +363,13 @@ class Simulation {
         while (a.in_flight.size() > static_cast<std::size_t>(op.value)) a.in_flight.pop_front();
         break;
       case Op::Kind::sync_turn:
-        if (!granted_[op.object]) return false;
-        granted_[op.object] = false;
+        if (!granted_[op.object.index()]) return false;
+        granted_[op.object.index()] = false;
         break;
       case Op::Kind::grant_turn:
-        if (granted_[op.object]) fault_ = fmt::format("{} grants {} twice: unequal turns", a.name, op.object);
-        granted_[op.object] = true;
+        if (granted_[op.object.index()])
+          fault_ = fmt::format("{} grants {} twice: unequal turns", a.name, text(op.object));
+        granted_[op.object.index()] = true;
         break;
     }
     a.next++;
@@ -335,11 +377,11 @@ class Simulation {
   }
 
   std::string who_waits() const {
-    std::string text;
+    std::string list;
     for (const Agent& a : agents_)
       if (a.next < a.ops.size())
-        text += fmt::format("{}{} waits on {}", text.empty() ? "" : ", ", a.name, a.ops[a.next].object);
-    return text;
+        list += fmt::format("{}{} waits on {}", list.empty() ? "" : ", ", a.name, text(a.ops[a.next].object));
+    return list;
   }
 
   std::string describe(const std::string& fault) const {
@@ -354,9 +396,10 @@ class Simulation {
   const Schedule& schedule_;
   bool turns_ = false;
   std::vector<Agent> agents_;
-  std::map<std::string, Barrier> barriers_;
-  std::map<std::string, std::vector<std::string>> contents_;  // by the thread block that loaded it
-  std::map<std::string, bool> granted_;
+  // By Object::index().
+  std::array<Barrier, kObjects> barriers_{};
+  std::array<std::array<Content, kMostBlocks>, kObjects> contents_{};  // by the thread block that loaded it
+  std::array<bool, kObjects> granted_{};
   std::string fault_;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kHopeless = 4.0 / 3;
 constexpr std::size_t kFewestKept = 24;
-constexpr double kSustainedRun = 0.15;
+constexpr double kSustainedRun = 0.2;
 constexpr double kLongestRest = 0.05;
 constexpr double kTurnOverhead = 0.6e-3;  // delay in front, clock probe, waiting, talking
 
