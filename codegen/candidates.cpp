@@ -148,9 +148,6 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   std::vector<Config> all;
   std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
   const auto consider = [&](Config c) {
-    // A section may have as many tiles as two turns there and back, which would give the same thread blocks its longest
-    // tiles again and again.
-    if (p.causal && c.grid == Grid::persistent) c.section = static_cast<int>(p.batch * p.heads);
     c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);

@@ -19,6 +19,13 @@ std::int64_t grid_of(const Device& device, const codegen::Config& config, std::i
   return std::min<std::int64_t>(tiles, std::max(workers / config.cluster, 1)) * config.cluster;
 }
 
+// A section may have as many tiles as two turns of a persistent grid, there and back, which would give the same thread
+// blocks its longest tiles again and again. So there it is all heads.
+std::int32_t section_of(const codegen::Config& config, const Problem& problem) {
+  if (config.grid != codegen::Grid::dynamic) return static_cast<std::int32_t>(problem.heads * problem.batch);
+  return config.section > 0 ? config.section : codegen::default_section(problem);
+}
+
 }  // namespace
 
 ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
@@ -33,7 +40,7 @@ ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& pr
   params_.tiles_m = static_cast<std::int32_t>(tiles_m);
   params_.total_tiles = static_cast<std::int32_t>(tiles);
   params_.head_count = static_cast<std::int32_t>(head_count);
-  params_.section = source.config.section > 0 ? source.config.section : codegen::default_section(problem);
+  params_.section = section_of(source.config, problem);
   launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
   launch_.block.x = static_cast<unsigned>(shape().threads);
   launch_.cluster.x = static_cast<unsigned>(source.config.cluster);
