@@ -21,8 +21,9 @@
 namespace attune::tuner {
 namespace {
 
-// The rest is for racing, which must not starve where compiling is slow.
-constexpr double kCompileShare = 0.5;
+// The rest is for racing, which must not starve where compiling is slow. Most of it goes on beside the compiling, but
+// races under load take longer.
+double compile_share(const Request& request) { return request.sustained ? 0.5 : 0.7; }
 
 void check(const Request& request) {
   const auto at_least = [](const char* name, double value, double least) {
@@ -217,7 +218,7 @@ Report tune_with(const Request& request, const Hooks& hooks, const MeasurerFacto
                  .identity = report.identity,
                  .environment = report.environment,
                  .session = new_session(),
-                 .compile_stop = stop.slice(kCompileShare * request.seconds),
+                 .compile_stop = stop.slice(compile_share(request) * request.seconds),
                  .progress = show};
 
   // The heaviest first: its kernels serve the others too, and it is the one that must not be cut short. Peaked twins

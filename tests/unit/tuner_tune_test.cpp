@@ -337,6 +337,18 @@ TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime 
   CHECK(gpu.races == races);
 }
 
+TEST_CASE_FIXTURE(Fixture, "sustained: a kind of tile that is behind in bursts is still there under load") {
+  gpu.seconds = [this](const Problem&, const Config& c) {
+    const bool loaded = !gpu.options.empty() && gpu.options.back().run_seconds > 0;
+    return c.cluster == 1 ? 1e-3 : loaded ? 0.95e-3 : 1.04e-3;
+  };
+  request.max_candidates = 60;
+  CHECK(codegen::parse_config(tune().problems[0].winner->config).cluster == 1);
+  request.force = request.sustained = true;
+  REQUIRE(tune().problems[0].sustained);
+  CHECK(codegen::parse_config(store.winner(plan_key(problem))->config).cluster == 2);
+}
+
 TEST_CASE_FIXTURE(Fixture, "explicit configs are raced as they are, beside the default") {
   const std::vector<Config> all = codegen::candidates(runtime::arch_of(gpu.properties), problem);
   const std::string config = codegen::to_string(all.back());
