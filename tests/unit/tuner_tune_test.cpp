@@ -340,8 +340,10 @@ TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime 
 TEST_CASE_FIXTURE(Fixture, "sustained: a kind of tile that is behind in bursts is still there under load") {
   gpu.seconds = [this](const Problem&, const Config& c) {
     const bool loaded = !gpu.options.empty() && gpu.options.back().run_seconds > 0;
+    if (c.block_n != 64) return 1.1e-3;
     return c.cluster == 1 ? 1e-3 : loaded ? 0.95e-3 : 1.04e-3;
   };
+  problem.seqlen_q = problem.seqlen_k = 2048;  // whose row of the built-in table, which is always there, has no cluster
   request.max_candidates = 60;
   CHECK(codegen::parse_config(tune().problems[0].winner->config).cluster == 1);
   request.force = request.sustained = true;
