@@ -81,10 +81,8 @@ std::vector<Diagonal> diagonals(const Problem& p) {
   return {Diagonal::trimmed, Diagonal::skipped, Diagonal::masked};
 }
 
-// Where reading K and V costs enough to be worth waiting for each other (docs/kernels/NOTES.md, 40).
-std::vector<int> clusters(const Arch& arch, const Problem& p, int head_dim) {
-  if (head_dim <= 64 || is_small(arch, p) || p.seqlen_q < 1024 || p.seqlen_k < 1024) return {1};
-  return {1, 2};
+std::vector<int> clusters(const Arch& arch, const Problem& p) {
+  return clusters_pay(arch, p) ? std::vector<int>{1, 2} : std::vector<int>{1};
 }
 
 std::vector<Grid> grids(const Arch& arch, const Problem& p) {
@@ -100,7 +98,7 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
   const int skipping_n = c.skips_blocks() ? c.block_n : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.consumers, c.stages,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.tells_claims(), c.consumers, c.stages,
                      static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
                      static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
                      first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
@@ -114,6 +112,11 @@ bool dominated(const Config& c) {
 }
 
 }  // namespace
+
+bool clusters_pay(const Arch& arch, const Problem& p) {
+  // Measured: docs/kernels/NOTES.md, 40.
+  return std::max(p.head_dim, p.head_dim_v) > 64 && !is_small(arch, p) && p.seqlen_q >= 1024 && p.seqlen_k >= 1024;
+}
 
 std::string tile_text(const Config& c) {
   if (c.family == Family::sm90_backward)
@@ -164,7 +167,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
           for (bool ping_pong : {true, false})
             for (Diagonal diagonal : diagonals(p))
               for (Grid grid : grids(arch, p))
-                for (int cluster : clusters(arch, p, head_dim))
+                for (int cluster : clusters(arch, p))
                   consider({.consumers = consumers,
                             .block_n = block_n,
                             .softmax = softmax.softmax,

@@ -51,7 +51,8 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
     return e;
   }
   const double m = c.block_m(), n = c.block_n, d = 16 * std::ceil(p.head_dim / 16.0), dv = p.head_dim_v;
-  const double tiles_m = std::ceil(static_cast<double>(p.seqlen_q) / m);
+  // Those of a cluster are taken together, also where one of them has no rows.
+  const double tiles_m = c.cluster * std::ceil(static_cast<double>(p.seqlen_q) / c.cluster_m());
   const double tiles = tiles_m * p.heads * static_cast<double>(p.batch);
   const double blocks_full = std::ceil(static_cast<double>(p.seqlen_k) / n);
   // Mean key blocks of a tile: a causal tile visits what lies below its diagonal, and part of the block on it.

@@ -82,6 +82,7 @@ Config fitted(const Arch& arch, const TabledWinner& row, const Problem& p) {
   c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
   c.section = 0;
   if (c.workers > arch.sms) c.workers = 0;
+  if (!clusters_pay(arch, p)) c.cluster = 1;
   return c;
 }
 

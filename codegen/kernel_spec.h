@@ -103,7 +103,7 @@ struct ForwardParams {
   std::int32_t seqlen_k = 0;
   std::int32_t heads = 0;
   std::int32_t group = 1;        ///< heads / heads_kv
-  std::int32_t tiles_m = 0;      ///< ceil(seqlen_q / block_m)
+  std::int32_t tiles_m = 0;      ///< ceil(seqlen_q / cluster_m): those of a cluster's thread blocks count as one
   std::int32_t total_tiles = 0;  ///< tiles_m * heads * batch
   std::int32_t head_count = 0;   ///< heads * batch
   std::int32_t section = 1;      ///< heads per L2 section (Grid::dynamic)

@@ -409,10 +409,13 @@ std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
   const Config& c = spec.config;
   const int most_tiles = c.grid == Grid::plain ? 1 : 3;
   // A warpgroup that passes over blocks does so only in tiles that have more of them.
-  std::vector<int> lengths{1, 2, 3};
+  std::vector<int> few{1, 2, 3};
   const int most_skipped = c.skips_blocks() ? most_blocks_in(spec, c.cluster_m() - 64) : 0;
-  if (most_skipped + 1 > 3) lengths.push_back(most_skipped + 1);
+  if (most_skipped + 1 > 3) few.push_back(most_skipped + 1);
   for (int tiles = 1; tiles <= most_tiles; tiles++) {
+    // Behind as many as can be passed over some that are not. All threes of these would take long.
+    std::vector<int> lengths = few;
+    if (most_skipped > 0 && tiles < 3) lengths.push_back(most_skipped + 3);
     std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through
     while (true) {
       Tiles blocks;

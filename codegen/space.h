@@ -23,6 +23,10 @@ std::optional<Config> in_other_code(const Config& config);
 /// and parts.
 std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, const Config& config);
 
+/// Where thread blocks that load K and V for each other can pay: reading them costs enough to be worth waiting for each
+/// other, and there are enough tiles to share out.
+bool clusters_pay(const Arch& arch, const Problem& problem);
+
 /// Equal for close relatives, which a compiler rejects together and which need about the same energy a product: those
 /// of one tile, cluster and source of Q.
 std::string tile_text(const Config& config);

@@ -22,7 +22,7 @@ std::int64_t grid_of(const Device& device, const codegen::Config& config, std::i
 // A section may have as many tiles as two turns of a persistent grid, there and back, which would give the same thread
 // blocks its longest tiles again and again. So there it is all heads.
 std::int32_t section_of(const codegen::Config& config, const Problem& problem) {
-  if (config.grid != codegen::Grid::dynamic) return static_cast<std::int32_t>(problem.heads * problem.batch);
+  if (config.grid == codegen::Grid::persistent) return static_cast<std::int32_t>(problem.heads * problem.batch);
   return config.section > 0 ? config.section : codegen::default_section(problem);
 }
 

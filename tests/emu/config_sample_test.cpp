@@ -75,7 +75,7 @@ std::vector<ConfigSample> all_candidates() {
         if (config.cluster > 1) configs.push_back(config);
       for (const codegen::Config& config : configs) {
         sample.config = config;
-        sample.config.workers = tuner::kGateWorkers;
+        sample.config.workers = tuner::kGateWorkers * config.cluster;
         sample.gaps = all.size() % 4 == 3;
         all.push_back(sample);
       }

@@ -51,7 +51,7 @@ TEST_CASE("a cluster's tiles are one tile to the rules") {
     CHECK(reason("head_dim=128,causal=1", (std::string("block_n=128,cluster=2,diagonal=") + diagonal).c_str()) ==
           "fits");
   CHECK(reason("head_dim=64,causal=1", "consumers=1,ping_pong=0,block_n=128,cluster=2,diagonal=skipped") ==
-        "diagonal: skipped needs block_n below the 128 rows of a tile");
+        "diagonal: skipped needs block_n below the 128 rows of a cluster's tiles");
   for (const int cluster : {0, 3}) {
     const Config config{.cluster = cluster};
     CHECK(violates(kArch, specialise(kArch, parse_problem("head_dim=128"), config)).value_or("fits") ==

@@ -28,7 +28,7 @@ struct Blocks {
 };
 Blocks blocks_of(const codegen::Config& config) {
   if (config.family == codegen::Family::sm90_backward) return {config.backward.block_m, config.backward.block_n()};
-  return {config.block_m(), std::max(config.block_n, 16)};
+  return {config.cluster_m(), std::max(config.block_n, 16)};
 }
 
 constexpr float kLeadingQuery = 4;  // exact in both types
@@ -63,7 +63,10 @@ LeadingColumns leading_columns(const Problem& problem, const Scores& scores) {
 
 codegen::Config gate_config(const codegen::KernelSpec& spec) {
   codegen::Config config = spec.config;
-  (config.family == codegen::Family::sm90_backward ? config.backward.workers : config.workers) = kGateWorkers;
+  if (config.family == codegen::Family::sm90_backward)
+    config.backward.workers = kGateWorkers;
+  else
+    config.workers = kGateWorkers * config.cluster;
   if (config.family == codegen::Family::sm90_backward && config.backward.dkv == codegen::backward::DkvPath::parts)
     config.backward.parts = kGateGroup;
   return config;

@@ -43,7 +43,8 @@ struct LeadingColumns {
 };
 LeadingColumns leading_columns(const Problem& problem, const Scores& scores);
 
-/// Blocks of a persistent grid in the gate: few, so that each computes many tiles and meets every boundary.
+/// Thread blocks, or clusters of them, of a persistent grid in the gate: few, so that each computes many tiles and
+/// meets every boundary.
 inline constexpr int kGateWorkers = 3;
 /// Query heads of a KV head in the gate; where they may be divided over thread blocks, they are.
 inline constexpr int kGateGroup = 2;
