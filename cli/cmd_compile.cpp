@@ -24,7 +24,9 @@ void print(const KernelFlags::Choice& choice, const runtime::CompileResult& resu
   const codegen::LaunchShape shape = codegen::launch_shape(choice.spec);
   output.line("spec       {}", codegen::to_string(choice.spec));
   output.line("build key  {}", key);
-  output.line("registers  {} a thread, {} threads a block", result.registers, shape.threads);
+  const int cluster = choice.spec.config.cluster;
+  output.line("registers  {} a thread, {} threads a block{}", result.registers, shape.threads,
+              cluster > 1 ? fmt::format(", {} blocks a cluster", cluster) : "");
   output.line("spills     {} bytes stored, {} bytes loaded; stack {} bytes", result.spill_stores, result.spill_loads,
               result.stack);
   output.line("shared     {} bytes", shape.shared_bytes);
@@ -79,6 +81,7 @@ ExitCode run(const Flags& flags, Output& output) {
   document["build_key"] = key;
   document["entry"] = kernel.shape.entry;
   document["threads"] = kernel.shape.threads;
+  document["cluster"] = choice.spec.config.cluster;
   document["shared_bytes"] = kernel.shape.shared_bytes;
   document["registers"] = result.registers;
   document["spill_stores"] = result.spill_stores;

@@ -66,6 +66,7 @@ ExitCode run(const Flags& flags, Output& output) {
   document["config"] = codegen::to_string(choice.config);
   document["spec"] = codegen::to_string(choice.spec);
   describe_shape(kernel.shape, document);
+  document["cluster"] = choice.spec.config.cluster;
   document["options"] = codegen::compile_options(choice.spec);
   document["sha256"] = sha256_hex(kernel.source);
   if (flags.file.empty() || flags.file == "-") {

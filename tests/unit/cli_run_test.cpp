@@ -91,6 +91,8 @@ TEST_CASE("emit prints a kernel that its spec reproduces") {
   const nlohmann::json document = first.json();
   CHECK(document["schema"] == 1);
   CHECK(document["command"] == "emit");
+  CHECK(document["cluster"] == 1);
+  CHECK(run({"emit", "--head-dim", "64", "--config", "cluster=2", "--json"}).json()["cluster"] == 2);
   CHECK(run({"--json", "emit", "--head-dim", "64", "--causal"}).out == first.out);
   CHECK(document["exit_code"] == 0);
   CHECK(document["source"].get<std::string>().find("#include") == std::string::npos);
