@@ -35,7 +35,7 @@ constexpr double kBlockClocks = 110;
 
 // Thread blocks of a cluster wait for each other where tiles meet. That they read less of L2 leaves more power to the
 // products.
-constexpr double kClusterClocks = 300, kClusterProducts = 0.985;
+constexpr double kClusterClocks = 600, kClusterProducts = 0.99;
 
 // Instructions a score costs a thread beside the exponential: maximum, scale, sum, convert, rescale.
 double instructions_per_score(const Config& c) { return c.softmax == Softmax::exact ? 3.7 : 2.4; }
