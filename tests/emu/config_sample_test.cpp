@@ -204,6 +204,8 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(some([&](const ConfigSample& s) { return many(s) && s.problem.seqlen_q > s.config.cluster_m(); }));
   CHECK(some([&](const ConfigSample& s) { return many(s) && s.config.tells_claims() && s.config.workers > 2; }));
   CHECK(some([](const ConfigSample& s) { return s.config.cluster > 1 && s.problem.seqlen_q <= s.config.block_m(); }));
+  for (const codegen::Diagonal diagonal : {codegen::Diagonal::trimmed, codegen::Diagonal::skipped})
+    CHECK(some([&](const ConfigSample& s) { return s.config.cluster > 1 && s.config.diagonal == diagonal; }));
 }
 
 TEST_CASE("configs: right, and nothing found") {

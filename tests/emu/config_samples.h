@@ -90,7 +90,8 @@ class ConfigSampler {
     c.grid = pick({Grid::plain, Grid::persistent, Grid::dynamic});
     c.cluster = pick({1, 1, 2});
     if (causal) c.diagonal = pick({Diagonal::masked, Diagonal::trimmed, Diagonal::skipped});
-    if (causal && c.cluster > 1) c.diagonal = Diagonal::skipped;
+    if (causal && c.cluster > 1 && c.diagonal == Diagonal::masked) c.diagonal = Diagonal::skipped;
+    if (c.cluster > 1 && c.diagonal == Diagonal::trimmed) c.consumers = 2, c.block_n = 128;
     c.exact_tail = pick({false, true});
     c.remember = pick({false, true});
     c.warp_epilogue = pick({false, true});
