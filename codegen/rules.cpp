@@ -67,8 +67,6 @@ Reason cluster(const Arch&, const KernelSpec& s) {
   const Config& c = s.config;
   // Clusters of four lost 7 to 10% on an H200 (docs/kernels/NOTES.md, 40).
   if (c.cluster < 1 || c.cluster > 2) return fmt::format("cluster: {} (allowed: 1, 2)", c.cluster);
-  if (c.block_n % (8 * c.cluster) != 0)
-    return fmt::format("cluster: {} shares of block_n = {} are no multiples of 8 rows", c.cluster, c.block_n);
   return {};
 }
 
