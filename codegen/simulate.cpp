@@ -4,10 +4,13 @@
 // can be, so that a buffer read before it was awaited is empty and found. Of a cluster all thread blocks are played at
 // once: each producer brings a share of every block of keys to all of them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "codegen/schedule.h"
@@ -77,13 +80,39 @@ struct Ring {
   }
 };
 
-using Tiles = std::vector<int>;  // key blocks of each tile
+// Blocks of keys that each warpgroup of a cluster passes over, were the tiles long enough: top to bottom.
+using Skips = std::vector<int>;
 
-// Key blocks that begin within so many rows' steps of the diagonal above a tile's end: the most there can be.
-int most_blocks_in(const KernelSpec& spec, int rows) {
-  const int n = spec.config.block_n;
-  const bool ends_on_corner = spec.edge == Edge::diagonal && spec.config.cluster_m() % n == 0;
-  return (ends_on_corner ? rows : rows + n - 1) / n;
+struct Tile {
+  int blocks = 0;
+  Skips skips;
+};
+using Tiles = std::vector<Tile>;
+
+// All skips that tiles can have, those with most blocks first: wherever their last rows end between two block borders,
+// and where keys end before that.
+std::vector<Skips> all_skips(const KernelSpec& spec) {
+  const Config& c = spec.config;
+  const int warpgroups = c.cluster * c.consumers;
+  if (!c.skips_blocks() || !spec.causal) return {Skips(static_cast<std::size_t>(warpgroups), 0)};
+  std::vector<Skips> all;
+  const int step = spec.edge == Edge::diagonal ? std::gcd(c.cluster_m(), c.block_n) : 1;
+  for (int end = step; end <= c.block_n; end += step) {
+    Skips skips;
+    for (int w = 0; w < warpgroups; w++) {
+      const int above = 64 * (warpgroups - 1 - w) - end;  // rows from this warpgroup's last one to a border above it
+      skips.push_back(above < 0 ? 0 : above / c.block_n + 1);
+    }
+    // Fewer keys than the diagonal reaches: no warpgroup sees the blocks that are not there.
+    for (int missing = 0; missing <= skips.front(); missing++) {
+      Skips fewer;
+      for (int blocks : skips) fewer.push_back(std::max(0, blocks - missing));
+      all.push_back(std::move(fewer));
+    }
+  }
+  std::sort(all.begin(), all.end(), std::greater<>());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 class Simulation {
@@ -186,7 +215,7 @@ class Simulation {
     };
     if (c_.q_ahead) load_q(0);
     for (std::size_t t = 0; t < tiles_.size(); t++) {
-      const int blocks = tiles_[t];
+      const int blocks = tiles_[t].blocks;
       const int ahead_at = blocks - 2 - (c_.tells_claims() ? rank : 0);
       load(k, of(What::k, t, blocks - 1));
       if (!c_.q_ahead) load_q(t);
@@ -229,12 +258,10 @@ class Simulation {
     if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, turn(rank, 0), 0, {}});
     const auto take_tile = [&] {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
-      const int blocks = tiles_[at.tile];
-      // A skipping kernel passes over the blocks between this warpgroup's last row and the tile's.
+      const Tile& tile = tiles_[at.tile];
       const int place = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(at.tile)) % c_.cluster : rank;
-      const int rows_below = c_.cluster_m() - place * c_.block_m() - 64 * (warpgroup + 1);
-      at.skipped = c_.skips_blocks() ? std::min(most_blocks_in(spec_, rows_below), blocks - 1) : 0;
-      at.n = blocks - 1 - at.skipped;
+      at.skipped = std::min(tile.skips[static_cast<std::size_t>(place * c_.consumers + warpgroup)], tile.blocks - 1);
+      at.n = tile.blocks - 1 - at.skipped;
     };
     const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
     const auto play = [&](const std::vector<Line>& lines) { unroll(a, at, lines, rank, warpgroup); };
@@ -242,9 +269,9 @@ class Simulation {
       for (bool second = first_is_narrow; at.n > 0; second = false) {
         remember_previous(at);
         at.n--;
-        play(second                                              ? program.second
-             : program.has_masked && at.n + 2 >= tiles_[at.tile] ? program.masked
-                                                                 : program.block);
+        play(second                                                     ? program.second
+             : program.has_masked && at.n + 2 >= tiles_[at.tile].blocks ? program.masked
+                                                                        : program.block);
       }
     };
     take_tile();
@@ -385,9 +412,13 @@ class Simulation {
   }
 
   std::string describe(const std::string& fault) const {
-    std::string list;
-    for (int blocks : tiles_) list += fmt::format("{}{}", list.empty() ? "" : ", ", blocks);
-    return fmt::format("{} (tiles of {} blocks)", fault, list);
+    std::string list, skips;
+    for (const Tile& tile : tiles_) {
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", tile.blocks);
+      skips = fmt::format("{}", fmt::join(tile.skips, ", "));
+    }
+    if (c_.skips_blocks()) list += fmt::format(" blocks, of which warpgroups pass over {}", skips);
+    return fmt::format("{} (tiles of {})", fault, c_.skips_blocks() ? list : list + " blocks");
   }
 
   const KernelSpec& spec_;
@@ -406,25 +437,28 @@ class Simulation {
 }  // namespace
 
 std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
-  const Config& c = spec.config;
-  const int most_tiles = c.grid == Grid::plain ? 1 : 3;
-  // A warpgroup that passes over blocks does so only in tiles that have more of them.
-  std::vector<int> few{1, 2, 3};
-  const int most_skipped = c.skips_blocks() ? most_blocks_in(spec, c.cluster_m() - 64) : 0;
-  if (most_skipped + 1 > 3) few.push_back(most_skipped + 1);
-  for (int tiles = 1; tiles <= most_tiles; tiles++) {
-    // Behind as many as can be passed over some that are not. All threes of these would take long.
-    std::vector<int> lengths = few;
-    if (most_skipped > 0 && tiles < 3) lengths.push_back(most_skipped + 3);
-    std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through
-    while (true) {
-      Tiles blocks;
-      for (std::size_t index : at) blocks.push_back(lengths[index]);
-      for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
-        if (std::string fault = Simulation(spec, schedule, blocks, eager).run(); !fault.empty()) return fault;
-      std::size_t i = 0;
-      while (i < at.size() && ++at[i] == lengths.size()) at[i++] = 0;
-      if (i == at.size()) break;
+  const std::vector<Skips> skips = all_skips(spec);
+  const int most_skipped = skips.front().front();
+  for (const Skips& passed_over : skips) {
+    // A warpgroup passes over blocks only in tiles that have more of them; behind as many as can be passed over come
+    // some that are not. Of skips but the largest only such tiles, and short ones between: all would take long.
+    const bool largest = passed_over == skips.front();
+    const int most_tiles = spec.config.grid == Grid::plain ? 1 : largest ? 3 : 2;
+    std::vector<int> few = largest ? std::vector<int>{1, 2, 3} : std::vector<int>{1};
+    if (most_skipped + 1 > few.back()) few.push_back(most_skipped + 1);
+    for (int tiles = 1; tiles <= most_tiles; tiles++) {
+      std::vector<int> lengths = few;
+      if (most_skipped > 0 && tiles < 3) lengths.push_back(most_skipped + 3);
+      std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through
+      while (true) {
+        Tiles played;
+        for (std::size_t index : at) played.push_back({lengths[index], passed_over});
+        for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
+          if (std::string fault = Simulation(spec, schedule, played, eager).run(); !fault.empty()) return fault;
+        std::size_t i = 0;
+        while (i < at.size() && ++at[i] == lengths.size()) at[i++] = 0;
+        if (i == at.size()) break;
+      }
     }
   }
   return {};

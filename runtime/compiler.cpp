@@ -82,11 +82,22 @@ class Program {
   nvrtcProgram program_ = nullptr;
 };
 
+// Where there is a driver, NVRTC keeps what it has compiled on disk. What comes from there comes without ptxas's log,
+// and so without the spills and serialised products by which a build is rejected.
+constexpr const char* kNoCache = "--no-cache";
+
+std::string probe_source() { return "extern \"C\" __global__ void version() {}"; }
+
+// The option is younger than the oldest NVRTC that is allowed.
+bool knows_no_cache(const NvrtcFunctions& nvrtc) {
+  return Program(nvrtc, probe_source()).compile({"--gpu-architecture=compute_90", kNoCache}) == NVRTC_SUCCESS;
+}
+
 // The version that the PTX header states, with the build ("13.0.88"): nvrtcVersion knows major and minor alone, and a
 // patch release may well compile differently.
 std::string full_version(const NvrtcFunctions& nvrtc, int major, int minor) {
   const std::string version = fmt::format("{}.{}", major, minor);
-  Program program(nvrtc, "extern \"C\" __global__ void version() {}");
+  Program program(nvrtc, probe_source());
   if (program.compile({"--gpu-architecture=compute_90"}) != NVRTC_SUCCESS) return version;
   const std::string ptx = program.ptx();
   const std::size_t at = ptx.find(", V" + version + ".");
@@ -124,6 +135,7 @@ class NvrtcCompiler : public Compiler {
            kOldestMajor, kOldestMinor);
     }
     version_ = full_version(nvrtc_, major, minor);
+    knows_no_cache_ = knows_no_cache(nvrtc_);
   }
 
   const std::string& version() const override { return version_; }
@@ -134,7 +146,9 @@ class NvrtcCompiler : public Compiler {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
     Program program(nvrtc_, source);
-    const nvrtcResult outcome = program.compile(checked_options(options));
+    std::vector<std::string> all_options = checked_options(options);
+    if (knows_no_cache_) all_options.emplace_back(kNoCache);
+    const nvrtcResult outcome = program.compile(all_options);
     CompileResult result;
     result.log = program.log();
     if (outcome != NVRTC_SUCCESS) {
@@ -161,6 +175,7 @@ class NvrtcCompiler : public Compiler {
 
   std::string library_;
   std::string version_;
+  bool knows_no_cache_ = false;
   NvrtcFunctions nvrtc_;
 };
 

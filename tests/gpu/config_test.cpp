@@ -2,6 +2,7 @@
 #include <set>
 
 #include "codegen/space.h"
+#include "runtime/compiler.h"
 #include "runtime/plan_state.h"
 #include "tests/gpu/support.h"
 
@@ -110,6 +111,19 @@ TEST_CASE("configs: clusters, head dim 256") {
   check_configs(many_tiles(256, false, 1100, 1300), 8, 2);
   check_configs(many_tiles(256, true, 1024, 1024), 8, 2);
   check_configs(many_tiles(256, true, 1300, 1100), 8, 2);
+}
+
+// NVRTC keeps what it compiles where there is a driver, but not what ptxas said of it.
+TEST_CASE("configs: a kernel is judged by the compiler's log each time it is compiled") {
+  const codegen::KernelSpec spec = codegen::specialise(
+      runtime::arch_of(device()->properties()), many_tiles(128, true, 1024, 1024),
+      codegen::parse_config("consumers=3,block_n=160,softmax=exact,order=qk_pv,grid=dynamic,diagonal=masked"));
+  const std::string source = codegen::emit(spec).source;
+  const auto compile = [&] { return runtime::Compiler::get()->compile(source, codegen::compile_options(spec), false); };
+  const runtime::CompileResult first = compile(), second = compile();
+  CHECK(first.log.find("registers") != std::string::npos);
+  CHECK(second.log == first.log);
+  CHECK(second.cubin == first.cubin);
 }
 
 }  // namespace

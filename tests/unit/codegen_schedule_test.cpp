@@ -116,6 +116,21 @@ TEST_CASE("a cluster that asks for the next Q before its upper tile is over its 
   CHECK(simulated("128") == "");
 }
 
+TEST_CASE("skipped blocks of unequal number that meet turns are refused") {
+  // Hung on an H200: the lowest warpgroup holds its turn while it waits for the third V block, whose stage the highest
+  // one gives back after four skipped K blocks, each of which needs a turn.
+  const auto simulated = [](const char* ping_pong) {
+    const std::string config =
+        "cluster=2,consumers=3,block_n=80,stages=2,softmax=exact,order=qk_pv,q=shared,o=own,boundary=drained,"
+        "grid=dynamic,diagonal=skipped,ping_pong=";
+    return simulate(
+        spec_of("head_dim=128,heads=12,causal=1,seqlen_q=1024,seqlen_k=1024", (config + ping_pong).c_str()));
+  };
+  CHECK(simulated("1").find("deadlock") == 0);
+  CHECK(simulated("1").find("pass over 4, 3, 2, 2, 1, 0)") != std::string::npos);
+  CHECK(simulated("0") == "");
+}
+
 TEST_CASE("each thread block of a cluster needs what the others load and release") {
   const KernelSpec spec = spec_of("head_dim=128", "cluster=2,softmax=zero,order=pv_qk,q=registers,o=own,grid=dynamic");
   const Schedule good = schedule_for(spec.config);
