@@ -98,10 +98,15 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
   const int skipping_n = c.skips_blocks() ? c.block_n : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.tells_claims(), c.consumers, c.stages,
-                     static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.tells_claims(), c.consumers,
+                     c.stages, static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
                      static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
-                     first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
+                     c.skip_idle, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
+}
+
+// Whether the last tile of a head leaves warpgroups without rows.
+bool has_idle_rows(const Problem& p, const Config& c) {
+  return (p.seqlen_q + 63) / 64 % (c.cluster * c.consumers) != 0;
 }
 
 // A masked diagonal is dominated wherever one of the sharper ways is possible.
@@ -137,11 +142,11 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Co
   };
   // A few idle SMs cost little and can leave the others a higher clock or an even last wave.
   add(arch.sms - arch.sms % 8, config.section);
-  if (!p.causal || config.grid != Grid::dynamic) return all;
+  if (!config.takes_sections(p.causal) || config.grid != Grid::dynamic) return all;
   const int heads = static_cast<int>(p.batch * p.heads);
   int previous = default_section(p);
-  for (int section : {2, 4, 8, 16, 32, heads})
-    if (section <= heads && section != previous && (section != heads || heads > 32 || heads % 2 != 0)) add(0, section);
+  for (int section : {2, 4, 8, 16, 32, 64, heads})
+    if (section <= heads && section != previous && (section != heads || heads > 64 || heads % 2 != 0)) add(0, section);
   return all;
 }
 
@@ -152,6 +157,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
   const auto consider = [&](Config c) {
     c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
+    c.skip_idle = has_idle_rows(p, c);
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);
     if (violates(arch, spec)) return;

@@ -46,6 +46,7 @@ Fields kernel_fields(const Config& c) {
           {"diagonal", name_of(kDiagonals, c.diagonal)},
           {"exact_tail", flag(c.exact_tail)},
           {"remember", flag(c.remember)},
+          {"skip_idle", flag(c.skip_idle)},
           {"warp_epilogue", flag(c.warp_epilogue)},
           {"dependent_launch", flag(c.dependent_launch)}};
 }
@@ -126,6 +127,8 @@ Config parse_config(std::string_view text) {
       c.exact_tail = truth(key, value);
     else if (key == "remember")
       c.remember = truth(key, value);
+    else if (key == "skip_idle")
+      c.skip_idle = truth(key, value);
     else if (key == "warp_epilogue")
       c.warp_epilogue = truth(key, value);
     else if (key == "dependent_launch")
@@ -137,8 +140,8 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, warp_epilogue, "
-           "dependent_launch, workers, section)",
+           "q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, skip_idle, "
+           "warp_epilogue, dependent_launch, workers, section)",
            key);
   }
   return c;

@@ -83,6 +83,7 @@ struct Config {
   bool remember = true;     ///< Softmax::zero: once reference 0 failed, later tiles start on the exact path
   int cluster =
       1;  ///< thread blocks that take neighbouring tiles of a head and load a share of each K and V block for all
+  bool skip_idle = false;         ///< a warpgroup whose rows all lie beyond seqlen_q passes over the tile's blocks
   bool warp_epilogue = false;     ///< each warp stages and stores its own 16 rows of O
   bool dependent_launch = false;  ///< starts while the kernel before it in the stream still ends, and waits by itself
   // -- launch part: run-time arguments, not hashed into the build
@@ -97,6 +98,8 @@ struct Config {
   /// Which tile of a cluster's a thread block takes changes from one to the next: a causal mask makes one longer, and
   /// who had the shorter one may be ahead by as much.
   bool swaps_tiles(bool causal) const { return cluster > 1 && causal; }
+  /// Tiles are not equally long, and are taken longest first inside sections of heads.
+  bool takes_sections(bool causal) const { return causal || (skip_idle && grid == Grid::dynamic); }
   /// The first thread block of a cluster claims tiles for all.
   bool tells_claims() const { return cluster > 1 && grid == Grid::dynamic; }
   /// Q's buffer is given back after the tile's last product with it, not at the tile's end.

@@ -58,25 +58,27 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   // Mean key blocks of a tile: a causal tile visits what lies below its diagonal, and part of the block on it.
   double blocks = blocks_full;
   if (p.causal) {
-    const double keys = static_cast<double>(p.seqlen_k), rows = static_cast<double>(p.seqlen_q);
-    const double mean_keys = std::max(n, keys - rows / 2 + m / 2);
+    const double keys = static_cast<double>(p.seqlen_k), queries = static_cast<double>(p.seqlen_q);
+    const double mean_keys = std::max(n, keys - queries / 2 + m / 2);
     const double diagonal_waste = c.diagonal == Diagonal::masked ? n / 2 : n / 4;
     blocks = std::min(blocks_full, (mean_keys + diagonal_waste) / n);
   } else if (c.exact_tail) {
     blocks = static_cast<double>(p.seqlen_k) / n;
   }
+  // Rows whose products are computed, of a tile on average.
+  const double rows = c.skip_idle ? 64 * std::ceil(static_cast<double>(p.seqlen_q) / 64) / tiles_m : m;
   const double workers =
       c.grid == Grid::plain ? arch.sms : std::min<double>(tiles, c.workers > 0 ? c.workers : arch.sms);
   // Whole tiles a worker, except where the longest go first and the rest fills in.
   const double per_worker = c.grid == Grid::dynamic ? std::max(1.0, tiles / workers + 0.3) : std::ceil(tiles / workers);
   const double clock = arch.clock_ghz * 1e9;
   const double steps = per_worker * blocks;
-  e.tensor = steps * 2 * m * n * (d + dv) / kTensor / clock;
-  e.exponential = steps * m * n / kExponential / clock;
-  const double issue = steps * m * n * instructions_per_score(c) / kIssue / clock;
-  // Every warpgroup reads all of K and V, and Q where it is not in registers.
-  const double q_reads = c.q == QSource::shared ? m * d * 2 : 0;
-  e.shared_memory = steps * (c.consumers * n * (d + dv) * 2 + q_reads) / kShared / clock;
+  e.tensor = steps * 2 * rows * n * (d + dv) / kTensor / clock;
+  e.exponential = steps * rows * n / kExponential / clock;
+  const double issue = steps * rows * n * instructions_per_score(c) / kIssue / clock;
+  // Every warpgroup with rows reads all of K and V, and Q where it is not in registers.
+  const double q_reads = c.q == QSource::shared ? rows * d * 2 : 0;
+  e.shared_memory = steps * (rows / 64 * n * (d + dv) * 2 + q_reads) / kShared / clock;
   e.l2 = steps * n * (d + dv) * 2 / c.cluster / kL2 / clock;
   const double rows_q = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q) * p.heads;
   const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;

@@ -37,6 +37,8 @@ class ConsumerPrinter {
   bool remembers() const { return c_.softmax == Softmax::zero && c_.remember; }
   bool skips() const { return c_.skips_blocks() && spec_.causal; }
   bool masks_by_row() const { return spec_.causal; }
+  // Every step of a flattened program but its first one has a turn.
+  bool counts_steps() const { return c_.skip_idle && turns() && program_.flattened; }
   const char* element() const { return element_name(spec_.dtype); }
 
   void state() {
@@ -60,6 +62,7 @@ class ConsumerPrinter {
     out_.line("Tile tile;");
     if (masks_by_row()) out_.line("int first_row = 0;  // this thread's first query row");
     if (skips()) out_.line("int skipped = 0;  // key blocks above this warpgroup's diagonal, still to be passed over");
+    if (counts_steps()) out_.line("bool begun = false;  // a step has been taken");
     if (remembers()) out_.line("bool zero_serves = true;  // false once reference 0 failed: such data fails again");
   }
 
@@ -127,8 +130,44 @@ class ConsumerPrinter {
     out_.close();
   }
 
+  void turn_over() {
+    out_.line("barrier_sync(turn, 256);");
+    out_.line("barrier_arrive(next_turn, 256);");
+  }
+
+  const char* idle() const { return "tile.m * kBlockM + warpgroup * 64 >= params.seqlen_q"; }
+
+  // Turns and stages as if the tile were computed.
+  void pass_over_tile() {
+    out_.line("#pragma unroll 1");
+    out_.open("for (int n = 0; n < tile.blocks; n++) {");
+    if (turns()) {
+      out_.open(counts_steps() ? "if (begun) {" : "if (n > 0) {");
+      turn_over();
+      out_.close();
+    }
+    if (counts_steps()) out_.line("begun = true;");
+    out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);");
+    order_waits();
+    release("k", "K");
+    out_.line("mbarrier_wait(shared + kVFull + 8 * stage_v, phase_v);");
+    order_waits();
+    release("v", "V");
+    out_.close();
+    if (c_.grid != Grid::plain) give_q_back();
+  }
+
+  // Whoever has moved Q to registers has done so by warp, and arrives by warp.
+  void give_q_back() {
+    out_.line("if ({}) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);", c_.moves_q() ? "lane == 0" : "leader");
+  }
+
   void flattened() {
     take_tile("return");
+    if (c_.skip_idle) {
+      flattened_but_for_idle_tiles();
+      return;
+    }
     adopt_tile_scoped();
     out_.line("// -- first block of the first tile");
     segment(program_.first);
@@ -151,6 +190,52 @@ class ConsumerPrinter {
     out_.close();
   }
 
+  // Behind a tile that is passed over the stream begins anew.
+  void flattened_but_for_idle_tiles() {
+    out_.line("#pragma unroll 1");
+    out_.open("while (true) {");
+    out_.open(fmt::format("while ({}) {{", idle()));
+    pass_over_tile();
+    next_q_buffer();
+    out_.line("mbarrier_wait(shared + kQFull + 8 * buffer_q, phase_q);");
+    out_.line("ld_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);");
+    out_.open("if (tile.m < 0) {");
+    finish_stores();
+    out_.line("return;");
+    out_.close();
+    out_.close();
+    adopt_tile_scoped();
+    if (counts_steps()) {
+      out_.open("if (begun) {");
+      turn_over();
+      out_.close();
+      out_.line("begun = true;");
+    }
+    out_.line("// -- first block of a tile behind none");
+    segment(program_.first);
+    out_.line("int accumulate = 0;  // 0: the next P V starts a new O");
+    out_.line("Tile done;");
+    out_.line("bool more;");
+    out_.line("#pragma unroll 1");
+    out_.open("while (true) {");
+    loops();
+    out_.line("// -- tile boundary: this tile's last product runs beside the next tile's first");
+    out_.line("done = tile;");
+    next_q_buffer();
+    take_tile("more = tile.m >= 0;");
+    out_.line("if (!more || {}) break;", idle());
+    adopt_tile_scoped();
+    segment(program_.boundary);
+    out_.line("accumulate = 0;");
+    out_.close();
+    segment(program_.drain);
+    out_.open("if (!more) {");
+    finish_stores();
+    out_.line("return;");
+    out_.close();
+    out_.close();
+  }
+
   void drained() {
     const bool plain = c_.grid == Grid::plain;
     if (plain) {
@@ -163,6 +248,17 @@ class ConsumerPrinter {
       out_.open("if (tile.m < 0) {");
       finish_stores();
       out_.line("return;");
+      out_.close();
+    }
+    if (c_.skip_idle) {
+      out_.open(fmt::format("if ({}) {{", idle()));
+      pass_over_tile();
+      if (plain) {
+        out_.line("return;");
+      } else {
+        next_q_buffer();
+        out_.line("continue;");
+      }
       out_.close();
     }
     adopt_tile_scoped();
@@ -240,7 +336,7 @@ class ConsumerPrinter {
       case Kind::release_q:
         if (c_.moves_q()) {
           out_.line("__syncwarp();");
-          out_.line("if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp");
+          give_q_back();
           return;
         }
         // The next Q may come during this block's softmax and the last product
@@ -253,10 +349,7 @@ class ConsumerPrinter {
       case Kind::epilogue: epilogue(line.saved ? "done_row" : "row"); return;
       case Kind::skip_k:
         out_.open("for (int i = 0; i < skipped; i++) {");
-        if (turns()) {
-          out_.line("barrier_sync(turn, 256);");
-          out_.line("barrier_arrive(next_turn, 256);");
-        }
+        if (turns()) turn_over();
         out_.line("mbarrier_wait(shared + kKFull + 8 * stage_k, phase_k);");
         order_waits();
         release("k", "K");

@@ -78,7 +78,10 @@ void emit_tile_at(Writer& out, const KernelSpec& spec) {
   out.open(fmt::format("ATTUNE_DEVICE Tile tile_at(int index, {}const ForwardParams& params) {{",
                        swaps ? "int taken, " : ""));
   if (spec.config.grid != Grid::plain) out.line("if (index >= params.total_tiles) return Tile{-1, 0, 0, 0};");
-  out.line("Tile tile = {}(index, params);", spec.causal ? "tile_longest_first" : "tile_in_order");
+  if (spec.config.takes_sections(spec.causal))
+    out.line("Tile tile = tile_longest_first<{}>(index, params);", spec.causal);
+  else
+    out.line("Tile tile = tile_in_order(index, params);");
   if (spec.config.cluster > 1) {
     out.line("tile.blocks = blocks_of<kCluster * kBlockM, kBlockN, {}>(tile.m, params);  // as many for all",
              spec.causal);

@@ -86,6 +86,7 @@ using Skips = std::vector<int>;
 struct Tile {
   int blocks = 0;
   Skips skips;
+  int idle = 0;  // warpgroups without rows, the cluster's last ones
 };
 using Tiles = std::vector<Tile>;
 
@@ -274,27 +275,56 @@ class Simulation {
                                                                         : program.block);
       }
     };
+    const auto idle = [&](std::size_t t) {
+      const int place = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(t)) % c_.cluster : rank;
+      return place * c_.consumers + warpgroup >= c_.cluster * c_.consumers - tiles_[t].idle;
+    };
+    bool begun = false;  // a flattened program has a turn at each step but its first
+    const auto step_alone = [&] {
+      if (begun && program.flattened && turns_) turn_over(a, rank, warpgroup);
+      begun = true;
+    };
     take_tile();
-    play(program.first);
     while (true) {
-      loops(program.has_second);
-      remember_previous(at);
-      const bool more = at.tile + 1 < tiles_.size();
-      if (!program.flattened || !more) {
+      if (idle(at.tile)) {
+        for (int n = 0; n < tiles_[at.tile].blocks; n++) {
+          step_alone();
+          if (!program.flattened && turns_ && n > 0) turn_over(a, rank, warpgroup);
+          for (Ring* ring : {&at.k, &at.v}) {
+            a.ops.push_back({Op::Kind::wait, ring->full(), ring->parity, {}});
+            pass(a, *ring);
+          }
+        }
+        release_q();
+      } else {
+        step_alone();
+        play(program.first);
+        while (true) {
+          loops(program.has_second);
+          remember_previous(at);
+          if (!program.flattened || at.tile + 1 == tiles_.size() || idle(at.tile + 1)) break;
+          at.q.advance();
+          at.tile++;
+          take_tile();
+          play(program.boundary);
+        }
         play(program.drain);
         if (c_.o == OBuffer::over_q) release_q();
-        at.q.advance();
-        if (!more) return a;
-        at.tile++;
-        take_tile();
-        play(program.first);
-      } else {
-        at.q.advance();
-        at.tile++;
-        take_tile();
-        play(program.boundary);
       }
+      at.q.advance();
+      if (at.tile + 1 == tiles_.size()) return a;
+      at.tile++;
+      take_tile();
     }
+  }
+
+  void pass(Agent& a, Ring& ring) const {
+    for (int to = 0; to < c_.cluster; to++) a.ops.push_back({Op::Kind::arrive, ring_at(ring, to).empty(), 1, {}});
+    ring.advance();
+  }
+  void turn_over(Agent& a, int rank, int warpgroup) const {
+    a.ops.push_back({Op::Kind::sync_turn, turn(rank, warpgroup), 0, {}});
+    a.ops.push_back({Op::Kind::grant_turn, turn(rank, (warpgroup + 1) % c_.consumers), 0, {}});
   }
 
   static void remember_previous(Position& at) {
@@ -304,10 +334,6 @@ class Simulation {
 
   void unroll(Agent& a, Position& at, const std::vector<Line>& lines, int rank, int warpgroup) {
     const Object own_turn = turn(rank, warpgroup), next_turn = turn(rank, (warpgroup + 1) % c_.consumers);
-    const auto pass = [&](Ring& ring) {
-      for (int to = 0; to < c_.cluster; to++) a.ops.push_back({Op::Kind::arrive, ring_at(ring, to).empty(), 1, {}});
-      ring.advance();
-    };
     for (const Line& line : lines) {
       switch (line.kind) {
         case Line::Kind::await_k: a.ops.push_back({Op::Kind::wait, at.k.full(), at.k.parity, {}}); break;
@@ -325,23 +351,22 @@ class Simulation {
           a.ops.push_back({Op::Kind::read, at.v.buffer(), 0, of(What::v, at.previous_tile, at.previous_block)});
           break;
         case Line::Kind::wait: a.ops.push_back({Op::Kind::wait_group, {}, line.pending, {}}); break;
-        case Line::Kind::release_k: pass(at.k); break;
-        case Line::Kind::release_v: pass(at.v); break;
+        case Line::Kind::release_k: pass(a, at.k); break;
+        case Line::Kind::release_v: pass(a, at.v); break;
         case Line::Kind::release_q:
           if (at.n == 0 || c_.moves_q()) a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}});
           break;
         case Line::Kind::skip_k:
           for (int i = 0; i < at.skipped; i++) {
-            if (turns_) a.ops.push_back({Op::Kind::sync_turn, own_turn, 0, {}});
-            if (turns_) a.ops.push_back({Op::Kind::grant_turn, next_turn, 0, {}});
+            if (turns_) turn_over(a, rank, warpgroup);
             a.ops.push_back({Op::Kind::wait, at.k.full(), at.k.parity, {}});
-            pass(at.k);
+            pass(a, at.k);
           }
           break;
         case Line::Kind::skip_v:
           for (; at.skipped > 0; at.skipped--) {
             a.ops.push_back({Op::Kind::wait, at.v.full(), at.v.parity, {}});
-            pass(at.v);
+            pass(a, at.v);
           }
           break;
         case Line::Kind::fence:
@@ -434,32 +459,51 @@ class Simulation {
   std::string fault_;
 };
 
+// Plays all rows of up to so many of these tiles.
+std::string play_rows(const KernelSpec& spec, const Schedule& schedule, const Tiles& kinds, int most_tiles) {
+  for (int tiles = 1; tiles <= most_tiles; tiles++) {
+    std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into kinds, counted through
+    while (true) {
+      Tiles row;
+      for (std::size_t index : at) row.push_back(kinds[index]);
+      for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
+        if (std::string fault = Simulation(spec, schedule, row, eager).run(); !fault.empty()) return fault;
+      std::size_t i = 0;
+      while (i < at.size() && ++at[i] == kinds.size()) at[i++] = 0;
+      if (i == at.size()) break;
+    }
+  }
+  return {};
+}
+
+Tiles of_lengths(std::initializer_list<int> lengths, const Skips& skips, int idle = 0) {
+  Tiles tiles;
+  for (int blocks : lengths) tiles.push_back({blocks, skips, idle});
+  return tiles;
+}
+
 }  // namespace
 
 std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
+  const Config& c = spec.config;
+  const auto up_to = [&](int tiles) { return c.grid == Grid::plain ? 1 : tiles; };
   const std::vector<Skips> skips = all_skips(spec);
-  const int most_skipped = skips.front().front();
-  for (const Skips& passed_over : skips) {
-    // A warpgroup passes over blocks only in tiles that have more of them; behind as many as can be passed over come
-    // some that are not. Of skips but the largest only such tiles, and short ones between: all would take long.
-    const bool largest = passed_over == skips.front();
-    const int most_tiles = spec.config.grid == Grid::plain ? 1 : largest ? 3 : 2;
-    std::vector<int> few = largest ? std::vector<int>{1, 2, 3} : std::vector<int>{1};
-    if (most_skipped + 1 > few.back()) few.push_back(most_skipped + 1);
-    for (int tiles = 1; tiles <= most_tiles; tiles++) {
-      std::vector<int> lengths = few;
-      if (most_skipped > 0 && tiles < 3) lengths.push_back(most_skipped + 3);
-      std::vector<std::size_t> at(static_cast<std::size_t>(tiles), 0);  // indices into lengths, counted through
-      while (true) {
-        Tiles played;
-        for (std::size_t index : at) played.push_back({lengths[index], passed_over});
-        for (Simulation::Eager eager : {Simulation::Eager::producer, Simulation::Eager::consumers})
-          if (std::string fault = Simulation(spec, schedule, played, eager).run(); !fault.empty()) return fault;
-        std::size_t i = 0;
-        while (i < at.size() && ++at[i] == lengths.size()) at[i++] = 0;
-        if (i == at.size()) break;
-      }
-    }
+  const Skips& most = skips.front();
+  // A warpgroup passes over blocks only in tiles that have more of them; behind as many as can be passed over come some
+  // that are not. All rows of all kinds would take long.
+  const int passed = most.front(), longest = passed + 3;
+  Tiles short_ones = of_lengths({1, 2, 3}, most);
+  if (passed > 2) short_ones.push_back({passed + 1, most});
+  if (std::string fault = play_rows(spec, schedule, short_ones, up_to(3)); !fault.empty()) return fault;
+  for (const Skips& some : skips)
+    if (passed > 0)
+      if (std::string fault = play_rows(spec, schedule, of_lengths({1, passed + 1, longest}, some), up_to(2));
+          !fault.empty())
+        return fault;
+  for (int idle = 1; c.skip_idle && idle < c.cluster * c.consumers; idle++) {
+    Tiles tiles = of_lengths({1, longest}, most);
+    for (const Tile& tile : of_lengths({1, longest}, most, idle)) tiles.push_back(tile);
+    if (std::string fault = play_rows(spec, schedule, tiles, up_to(3)); !fault.empty()) return fault;
   }
   return {};
 }

@@ -16,7 +16,9 @@ ATTUNE_DEVICE Tile tile_in_order(int index, const ForwardParams& params) {
   return tile;
 }
 
-// Longest first (a causal tile costs more further down) inside sections of heads whose K and V share L2.
+// Longest first inside sections of heads whose K and V share L2: a causal tile costs more further down, of others a
+// head's last one may have fewer rows.
+template <bool kCausal>
 ATTUNE_DEVICE Tile tile_longest_first(int index, const ForwardParams& params) {
   Tile tile;
   const int per_section = params.section * params.tiles_m;
@@ -24,7 +26,7 @@ ATTUNE_DEVICE Tile tile_longest_first(int index, const ForwardParams& params) {
   const int first_head = section * params.section;
   const int heads = min(params.section, params.head_count - first_head);
   const int row = rest / heads;
-  tile.m = params.tiles_m - 1 - row;
+  tile.m = kCausal ? params.tiles_m - 1 - row : row;
   const int head = first_head + (rest - row * heads);
   tile.batch = head / params.heads;
   tile.head = head - tile.batch * params.heads;

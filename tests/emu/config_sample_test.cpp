@@ -177,8 +177,8 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(count("edge") == 5);
   CHECK(count("dtype") == 2);
   CHECK(count("head_dim") >= 12);
-  for (const char* flag :
-       {"ping_pong", "q", "q_buffers", "q_ahead", "boundary", "cluster", "remember", "warp_epilogue", "causal"})
+  for (const char* flag : {"ping_pong", "q", "q_buffers", "q_ahead", "boundary", "cluster", "remember", "skip_idle",
+                           "warp_epilogue", "causal"})
     CHECK_MESSAGE(count(flag) == 2, flag);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const ConfigSample& s) { return s.problem.seqlen_k == 0; }));
@@ -204,6 +204,20 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(some([&](const ConfigSample& s) { return many(s) && s.problem.seqlen_q > s.config.cluster_m(); }));
   CHECK(some([&](const ConfigSample& s) { return many(s) && s.config.tells_claims() && s.config.workers > 2; }));
   CHECK(some([](const ConfigSample& s) { return s.config.cluster > 1 && s.problem.seqlen_q <= s.config.block_m(); }));
+  // Tiles that a warpgroup passes over, between others and as the first ones, with and without turns.
+  const auto idle = [](const ConfigSample& s) {
+    return s.config.skip_idle && (s.problem.seqlen_q + 63) / 64 % (s.config.cluster * s.config.consumers) != 0;
+  };
+  for (const codegen::Boundary boundary : {codegen::Boundary::drained, codegen::Boundary::overlapped})
+    for (const bool turns : {false, true})
+      for (const bool causal : {false, true})
+        CHECK_MESSAGE(some([&](const ConfigSample& s) {
+                        return idle(s) && s.config.boundary == boundary && s.config.ping_pong == turns &&
+                               s.problem.causal == causal && s.config.grid != codegen::Grid::plain;
+                      }),
+                      static_cast<int>(boundary) << " " << turns << " " << causal);
+  CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.cluster > 1; }));
+  CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q(); }));
   for (const codegen::Diagonal diagonal : {codegen::Diagonal::trimmed, codegen::Diagonal::skipped})
     CHECK(some([&](const ConfigSample& s) { return s.config.cluster > 1 && s.config.diagonal == diagonal; }));
 }

@@ -94,6 +94,7 @@ class ConfigSampler {
     if (c.cluster > 1 && c.diagonal == Diagonal::trimmed) c.consumers = 2, c.block_n = 128;
     c.exact_tail = pick({false, true});
     c.remember = pick({false, true});
+    c.skip_idle = pick({false, true});
     c.warp_epilogue = pick({false, true});
     c.workers = c.cluster * pick({0, 1, 2, 3});
     c.section = pick({0, 1, 2});

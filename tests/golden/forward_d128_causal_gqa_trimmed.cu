@@ -1,8 +1,8 @@
 // attune forward  sm_90a  bf16  d128  causal  |  128x128, 2 stages, 2 consumers, ping-pong, speculative (first block's maximum) softmax, longest tile first
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=trimmed,exact_tail=0,remember=1,warp_epilogue=0,dependent_launch=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=trimmed,exact_tail=0,remember=1,warp_epilogue=0,dependent_launch=0
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=trimmed,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonal,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=first_max,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=trimmed,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
 
-#line 747 "kernel.cu"
+#line 749 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -115,7 +115,7 @@ ATTUNE_DEVICE void issue_pv(float (&o)[kOutputs], const uint32_t (&p)[kPacked], 
 
 ATTUNE_DEVICE Tile tile_at(int index, const ForwardParams& params) {
   if (index >= params.total_tiles) return Tile{-1, 0, 0, 0};
-  Tile tile = tile_longest_first(index, params);
+  Tile tile = tile_longest_first<true>(index, params);
   tile.blocks = blocks_of<kBlockM, kBlockN, true>(tile.m, params);
   return tile;
 }
@@ -227,7 +227,7 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
     phase_k ^= 1;
   }
   __syncwarp();
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
   {
     const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
     const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -378,7 +378,7 @@ ATTUNE_DEVICE void consume_upper(const TensorMap* map_o, const ForwardParams& pa
       phase_k ^= 1;
     }
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
     {
       const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
       const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -431,7 +431,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     phase_k ^= 1;
   }
   __syncwarp();
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
   {
     const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
     const int limit = first_row - params.seqlen_q + params.seqlen_k - column;
@@ -552,7 +552,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       phase_k ^= 1;
     }
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
     {
       const int column = (tile.blocks - 1) * kBlockN + 2 * (lane & 3);
       const int limit = first_row - params.seqlen_q + params.seqlen_k - column;

@@ -1,8 +1,8 @@
 // attune forward  sm_90a  bf16  d128  |  128x128, 2 stages, 2 consumers, ping-pong, speculative (reference 0) softmax, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0,dependent_launch=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,warp_epilogue=0,dependent_launch=0
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
 
-#line 747 "kernel.cu"
+#line 749 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -179,7 +179,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
     phase_k ^= 1;
   }
   __syncwarp();
-  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+  if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
   bool served = false;
   if (zero_serves) served = zero_serves = first_block_by_zero<Bf16, 128, true>(s, p, row, scale_log2);
   if (__builtin_expect(!served, 0)) first_block_by_max<Bf16, 128>(s, p, row, scale_log2);
@@ -296,7 +296,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       phase_k ^= 1;
     }
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);  // one arrival a warp
+    if (lane == 0) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);
     bool served = false;
     if (zero_serves) served = zero_serves = first_block_by_zero<Bf16, 128, true>(s, p, row, scale_log2);
     if (__builtin_expect(!served, 0)) first_block_by_max<Bf16, 128>(s, p, row, scale_log2);

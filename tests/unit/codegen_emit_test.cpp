@@ -29,6 +29,9 @@ constexpr Golden kGoldens[] = {
      "softmax=first_max,order=pv_qk,q=registers,o=own,boundary=overlapped,grid=dynamic,diagonal=trimmed"},
     {"forward_fp16_d80_exact.cu", "dtype=fp16,head_dim=80,heads=8,seqlen_q=1000",
      "softmax=exact,order=qk_pv,dependent_launch=1"},
+    {"forward_d64_skip_idle.cu", "head_dim=64,heads=32,seqlen_q=1024",
+     "consumers=3,softmax=zero,order=pv_qk,q_buffers=2,q_ahead=1,o=own,boundary=overlapped,grid=dynamic,remember=0,"
+     "skip_idle=1"},
     {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
     {"backward_d128_causal_lagging.cu", "op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
      "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1"},
