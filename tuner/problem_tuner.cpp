@@ -99,6 +99,8 @@ void ProblemTuner::prepare() {
 void ProblemTuner::select(KernelTexts& preferred) {
   const Request& request = run_.request;
   const bool listed = !request.configs.empty();
+  // Before all that is only hoped for: with nothing else built in time, what is known to be good is still raced.
+  if (!codegen::is_reference(guess_.family)) heuristic_ = add(guess_, /*urgent=*/true)->text;
   add_incumbents();
   if (!listed && !request.force && incumbent_ && incumbent_->environment != run_.environment) {
     // A winner from before a change of driver or compiler: the top few decide.
@@ -110,7 +112,6 @@ void ProblemTuner::select(KernelTexts& preferred) {
       preferred.insert(codegen::kernel_part(config));
     }
   }
-  if (!codegen::is_reference(guess_.family)) heuristic_ = add(guess_)->text;
   if (!listed && searcher_) {
     for (const codegen::Config& config : codegen::tabled_configs(run_.arch, problem_)) add(config);
   }
@@ -270,7 +271,12 @@ void ProblemTuner::admit(Measurer& measurer, const StopCondition& stop) {
         },
         stop, 0.1);
     if (stop.interrupted()) fail(ErrorCode::interrupted, "tune: stopped");
-    if (run_.compile_stop.expired() || stop.expired()) run_.pool.drop_waiting();
+    if (run_.compile_stop.expired()) run_.pool.drop_waiting();
+    // Out of its share of the time it goes on with what it has, once it has something. Others may want the rest.
+    if (stop.expired() && ready == nullptr && std::ranges::any_of(candidates_, &Candidate::in)) {
+      report_.counts.unbuilt += static_cast<int>(candidates_.size()) - settled;
+      return;
+    }
     const KernelPool::Totals totals = run_.pool.totals();
     if (totals.done < totals.kernels) {
       show(Phase::compiling, totals.done, totals.kernels);

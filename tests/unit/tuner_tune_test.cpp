@@ -325,6 +325,29 @@ TEST_CASE_FIXTURE(Fixture, "the budget ends the compiling and the race") {
   CHECK(report.seconds < 3);
 }
 
+TEST_CASE_FIXTURE(Fixture, "where compiling is slow every problem still has a winner, the best guess at least") {
+  compiler->takes = std::chrono::milliseconds(20);
+  request.max_candidates = 100;
+  request.seconds = 1.5;
+  request.problems.clear();
+  // Six that share no kernels.
+  for (const int head_dim : {64, 96, 128})
+    for (const bool causal : {false, true}) {
+      Problem p = problem;
+      p.head_dim = p.head_dim_v = head_dim;
+      p.causal = causal;
+      request.problems.push_back(p);
+    }
+  const Report report = tune();
+  for (const ProblemReport& p : report.problems) {
+    CAPTURE(to_string(p.problem));
+    CHECK(p.winner);
+    CHECK(p.heuristic);
+    CHECK(p.counts.unbuilt > 0);
+  }
+  CHECK(report.seconds < 4);
+}
+
 TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime is served") {
   request.sustained = true;
   const Report report = tune();
