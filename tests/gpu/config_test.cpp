@@ -122,7 +122,9 @@ TEST_CASE("configs: a kernel is judged by the compiler's log each time it is com
   const auto compile = [&] { return runtime::Compiler::get()->compile(source, codegen::compile_options(spec), false); };
   const runtime::CompileResult first = compile(), second = compile();
   CHECK(first.log.find("registers") != std::string::npos);
-  CHECK(second.log == first.log);
+  CHECK(second.log.find("registers") != std::string::npos);  // the log as a whole tells the time, too
+  CHECK(first.registers > 0);
+  CHECK(second.registers == first.registers);
   CHECK(second.cubin == first.cubin);
 }
 
