@@ -50,6 +50,7 @@ constexpr Buffering kBufferings[] = {
     {QSource::registers, 1, false, OBuffer::own, 1, Boundary::overlapped},
     {QSource::shared, 1, false, OBuffer::own, 1, Boundary::overlapped},
     {QSource::shared, 2, true, OBuffer::own, 1, Boundary::overlapped},
+    {QSource::shared, 1, false, OBuffer::own, 2, Boundary::overlapped},
     {QSource::shared, 1, false, OBuffer::own, 2, Boundary::drained},
     {QSource::shared, 1, false, OBuffer::direct, 1, Boundary::drained},
     {QSource::shared, 1, false, OBuffer::over_q, 1, Boundary::drained},
@@ -102,6 +103,12 @@ std::string barrier_structure(const KernelSpec& spec) {
                      c.stages, static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
                      static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
                      c.skip_idle, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
+}
+
+// Whether O's buffer may as well hold all of it.
+bool fits_in_one_piece(const Arch& arch, KernelSpec spec) {
+  spec.config.o_pieces = 1;
+  return !violates(arch, spec);
 }
 
 // Whether the last tile of a head leaves warpgroups without rows.
@@ -161,6 +168,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);
     if (violates(arch, spec)) return;
+    if (c.boundary == Boundary::overlapped && c.o_pieces > 1 && fits_in_one_piece(arch, spec)) return;
     const auto [verdict, is_new] = runs.try_emplace(barrier_structure(spec), false);
     if (is_new) verdict->second = simulate(spec).empty();
     if (!verdict->second) return;

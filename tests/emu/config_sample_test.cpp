@@ -177,8 +177,8 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(count("edge") == 5);
   CHECK(count("dtype") == 2);
   CHECK(count("head_dim") >= 12);
-  for (const char* flag : {"ping_pong", "q", "q_buffers", "q_ahead", "boundary", "cluster", "remember", "skip_idle",
-                           "warp_epilogue", "causal"})
+  for (const char* flag : {"ping_pong", "q", "q_buffers", "q_ahead", "o_pieces", "boundary", "cluster", "remember",
+                           "skip_idle", "warp_epilogue", "causal"})
     CHECK_MESSAGE(count(flag) == 2, flag);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const ConfigSample& s) { return s.problem.seqlen_k == 0; }));
@@ -216,6 +216,8 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
                                s.problem.causal == causal && s.config.grid != codegen::Grid::plain;
                       }),
                       static_cast<int>(boundary) << " " << turns << " " << causal);
+  for (const codegen::Boundary boundary : {codegen::Boundary::drained, codegen::Boundary::overlapped})
+    CHECK(some([&](const ConfigSample& s) { return s.config.o_pieces > 1 && s.config.boundary == boundary; }));
   CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.cluster > 1; }));
   CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q(); }));
   for (const codegen::Diagonal diagonal : {codegen::Diagonal::trimmed, codegen::Diagonal::skipped})

@@ -86,6 +86,7 @@ class ConfigSampler {
     c.q_buffers = pick({1, 2});
     c.q_ahead = pick({false, true});
     c.o = pick({OBuffer::own, OBuffer::over_q, OBuffer::direct});
+    if (c.o == OBuffer::own) c.o_pieces = pick({1, 1, 1, 2});
     c.boundary = pick({Boundary::drained, Boundary::overlapped});
     c.grid = pick({Grid::plain, Grid::persistent, Grid::dynamic});
     c.cluster = pick({1, 1, 2});
