@@ -37,6 +37,14 @@ constexpr double kBlockClocks = 110;
 // products.
 constexpr double kClusterClocks = 600, kClusterProducts = 0.99;
 
+// A piece of O waits until the one before it has been read from the buffer that they share.
+constexpr double kPieceClocks = 600;
+
+double boundary_clocks(const Config& c) {
+  if (c.boundary == Boundary::drained) return 2200;
+  return (c.q == QSource::registers ? 700 : 1100) + (c.o_pieces - 1) * kPieceClocks;
+}
+
 // Instructions a score costs a thread beside the exponential: maximum, scale, sum, convert, rescale.
 double instructions_per_score(const Config& c) { return c.softmax == Softmax::exact ? 3.7 : 2.4; }
 
@@ -85,8 +93,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   e.hbm = 2 * (rows_q + rows_k) * (p.head_dim + p.head_dim_v) / arch.hbm_bytes_per_second;
   e.launch = kLaunchSeconds - (c.dependent_launch ? kOverlapSeconds : 0);
   // The boundary between tiles: load latency, epilogue, first block alone.
-  const double boundary_clocks = c.boundary == Boundary::overlapped ? (c.q == QSource::registers ? 700 : 1100) : 2200;
-  const double boundary = per_worker * (boundary_clocks + (c.cluster - 1) * kClusterClocks) / clock;
+  const double boundary = per_worker * (boundary_clocks(c) + (c.cluster - 1) * kClusterClocks) / clock;
   const double softmax = std::max(e.exponential, issue);
   const std::array<std::pair<double, const char*>, 5> limits{{{e.tensor, "tensor"},
                                                               {softmax, "exponential"},

@@ -124,7 +124,7 @@ TEST_CASE_FIXTURE(Fixture, "what spills, is wrong, hangs or crashes never wins a
   gpu.gate = [](const Config& c) { return c.block_n == 64 ? TrialStatus::wrong : TrialStatus::ok; };
   gpu.check = [](const Config& c) { return c.block_n == 80 ? TrialStatus::timeout : TrialStatus::ok; };
   gpu.race = [](const Config& c) { return c.ping_pong ? TrialStatus::crashed : TrialStatus::ok; };
-  request.max_candidates = 60;
+  request.max_candidates = 100;
   const Report report = tune();
   const ProblemReport& p = report.problems[0];
   REQUIRE(p.winner);
