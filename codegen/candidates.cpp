@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <set>
 #include <span>
 
 #include "codegen/backward/space.h"
@@ -111,9 +113,18 @@ bool fits_in_one_piece(const Arch& arch, KernelSpec spec) {
   return !violates(arch, spec);
 }
 
-// Whether the last tile of a head leaves warpgroups without rows.
-bool has_idle_rows(const Problem& p, const Config& c) {
-  return (p.seqlen_q + 63) / 64 % (c.cluster * c.consumers) != 0;
+// Most of listing a space is playing its structures, which problems share.
+bool runs(const KernelSpec& spec) {
+  static std::mutex mutex;
+  static std::map<std::string, bool>* const known = new std::map<std::string, bool>;
+  const std::string structure = barrier_structure(spec);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto it = known->find(structure); it != known->end()) return it->second;
+  }
+  const bool right = simulate(spec).empty();
+  const std::lock_guard lock(mutex);
+  return known->try_emplace(structure, right).first->second;
 }
 
 // A masked diagonal is dominated wherever one of the sharper ways is possible.
@@ -124,6 +135,10 @@ bool dominated(const Config& c) {
 }
 
 }  // namespace
+
+bool has_idle_rows(const Problem& p, const Config& c) {
+  return (p.seqlen_q + 63) / 64 % (c.cluster * c.consumers) != 0;
+}
 
 bool clusters_pay(const Arch& arch, const Problem& p) {
   // Measured: docs/kernels/NOTES.md, 40.
@@ -151,9 +166,8 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Co
   add(arch.sms - arch.sms % 8, config.section);
   if (!config.takes_sections(p.causal) || config.grid != Grid::dynamic) return all;
   const int heads = static_cast<int>(p.batch * p.heads);
-  int previous = default_section(p);
-  for (int section : {2, 4, 8, 16, 32, 64, heads})
-    if (section <= heads && section != previous && (section != heads || heads > 64 || heads % 2 != 0)) add(0, section);
+  for (const int section : std::set<int>{2, 4, 8, 16, 32, 64, heads})
+    if (section <= heads && section != default_section(p)) add(0, section);
   return all;
 }
 
@@ -161,17 +175,15 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
   if (p.op == Op::backward) return backward::candidates(arch, p);
   const int head_dim = std::max(p.head_dim, p.head_dim_v);
   std::vector<Config> all;
-  std::map<std::string, bool> runs;  // barrier structure -> whether the simulator lets it through
   const auto consider = [&](Config c) {
     c.exact_tail = !p.causal && p.seqlen_k > 0 && p.seqlen_k % c.block_n != 0 && p.seqlen_k % c.block_n % 16 == 0;
-    c.skip_idle = has_idle_rows(p, c);
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);
     if (violates(arch, spec)) return;
     if (c.boundary == Boundary::overlapped && c.o_pieces > 1 && fits_in_one_piece(arch, spec)) return;
-    const auto [verdict, is_new] = runs.try_emplace(barrier_structure(spec), false);
-    if (is_new) verdict->second = simulate(spec).empty();
-    if (!verdict->second) return;
+    c.skip_idle = has_idle_rows(p, c);
+    if (c.skip_idle && !runs(specialise(arch, p, c))) c.skip_idle = false;
+    if (!c.skip_idle && !runs(spec)) return;
     all.push_back(c);
   };
   for (int consumers : consumer_counts(arch, p, head_dim))
@@ -209,6 +221,16 @@ std::optional<Config> in_other_code(const Config& config) {
   return other;
 }
 
+std::vector<Config> tabled_guesses(const Arch& arch, const Problem& p) {
+  std::vector<Config> chosen;
+  for (const Config& c : tabled_configs(arch, p)) {
+    chosen.push_back(c);
+    // The table's kernels build with the ptxas that it was made with.
+    if (const std::optional<Config> other = in_other_code(c)) chosen.push_back(*other);
+  }
+  return chosen;
+}
+
 std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   constexpr std::size_t kGuesses = 16;
   constexpr int kRelatives = 2;
@@ -216,12 +238,7 @@ std::vector<Config> default_configs(const Arch& arch, const Problem& p) {
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < all.size(); i++) order.emplace_back(estimate(arch, p, all[i]).total, i);
   std::sort(order.begin(), order.end());
-  std::vector<Config> chosen;
-  for (const Config& c : tabled_configs(arch, p)) {
-    chosen.push_back(c);
-    // The table's kernels build with the ptxas that it was made with.
-    if (const std::optional<Config> other = in_other_code(c)) chosen.push_back(*other);
-  }
+  std::vector<Config> chosen = tabled_guesses(arch, p);
   // What keeps one config from building cleanly usually keeps its closest relatives, too.
   std::map<std::string, int> relatives;
   for (const auto& [seconds, i] : order) {

@@ -73,10 +73,11 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   } else if (c.exact_tail) {
     blocks = static_cast<double>(p.seqlen_k) / n;
   }
-  // Rows whose products are computed, of a tile on average.
-  const double rows = c.skip_idle ? 64 * std::ceil(static_cast<double>(p.seqlen_q) / 64) / tiles_m : m;
   const double workers =
       c.grid == Grid::plain ? arch.sms : std::min<double>(tiles, c.workers > 0 ? c.workers : arch.sms);
+  // Rows whose products are computed: of a tile on average, where a counter evens them out.
+  const bool even = c.skip_idle && c.grid == Grid::dynamic && tiles > workers;
+  const double rows = even ? 64 * std::ceil(static_cast<double>(p.seqlen_q) / 64) / tiles_m : m;
   // Whole tiles a worker, except where the longest go first and the rest fills in.
   const double per_worker = c.grid == Grid::dynamic ? std::max(1.0, tiles / workers + 0.3) : std::ceil(tiles / workers);
   const double clock = arch.clock_ghz * 1e9;

@@ -83,6 +83,7 @@ Config fitted(const Arch& arch, const TabledWinner& row, const Problem& p) {
   c.section = 0;
   if (c.workers > arch.sms) c.workers = 0;
   if (!clusters_pay(arch, p)) c.cluster = 1;
+  c.skip_idle = c.skip_idle && has_idle_rows(p, c);
   return c;
 }
 

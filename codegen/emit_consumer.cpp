@@ -139,6 +139,8 @@ class ConsumerPrinter {
 
   // Turns and stages as if the tile were computed.
   void pass_over_tile() {
+    // A producer that asks for the next Q ahead does so before this tile's later blocks, which the others wait for.
+    if (c_.moves_q()) give_q_back();
     out_.line("#pragma unroll 1");
     out_.open("for (int n = 0; n < tile.blocks; n++) {");
     if (turns()) {
@@ -154,11 +156,12 @@ class ConsumerPrinter {
     order_waits();
     release("v", "V");
     out_.close();
-    if (c_.grid != Grid::plain) give_q_back();
+    if (c_.grid != Grid::plain && !c_.moves_q()) give_q_back();
   }
 
-  // Whoever has moved Q to registers has done so by warp, and arrives by warp.
+  // Whoever moves Q to registers does so by warp, and arrives by warp once all of its lanes have.
   void give_q_back() {
+    if (c_.moves_q()) out_.line("__syncwarp();");
     out_.line("if ({}) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);", c_.moves_q() ? "lane == 0" : "leader");
   }
 
@@ -335,7 +338,6 @@ class ConsumerPrinter {
       case Kind::release_v: release("v", "V"); return;
       case Kind::release_q:
         if (c_.moves_q()) {
-          out_.line("__syncwarp();");
           give_q_back();
           return;
         }

@@ -287,6 +287,7 @@ class Simulation {
     take_tile();
     while (true) {
       if (idle(at.tile)) {
+        if (c_.moves_q()) release_q();
         for (int n = 0; n < tiles_[at.tile].blocks; n++) {
           step_alone();
           if (!program.flattened && turns_ && n > 0) turn_over(a, rank, warpgroup);
@@ -295,7 +296,7 @@ class Simulation {
             pass(a, *ring);
           }
         }
-        release_q();
+        if (!c_.moves_q()) release_q();
       } else {
         step_alone();
         play(program.first);
@@ -437,13 +438,16 @@ class Simulation {
   }
 
   std::string describe(const std::string& fault) const {
-    std::string list, skips;
+    std::vector<std::string> blocks, idle;
     for (const Tile& tile : tiles_) {
-      list += fmt::format("{}{}", list.empty() ? "" : ", ", tile.blocks);
-      skips = fmt::format("{}", fmt::join(tile.skips, ", "));
+      blocks.push_back(std::to_string(tile.blocks));
+      idle.push_back(std::to_string(tile.idle));
     }
-    if (c_.skips_blocks()) list += fmt::format(" blocks, of which warpgroups pass over {}", skips);
-    return fmt::format("{} (tiles of {})", fault, c_.skips_blocks() ? list : list + " blocks");
+    std::string text = fmt::format("tiles of {} blocks", fmt::join(blocks, ", "));
+    if (c_.skips_blocks())
+      text += fmt::format(", of which warpgroups pass over {}", fmt::join(tiles_.front().skips, ", "));
+    if (c_.skip_idle) text += fmt::format(", with {} warpgroups without rows", fmt::join(idle, ", "));
+    return fmt::format("{} ({})", fault, text);
   }
 
   const KernelSpec& spec_;
@@ -503,7 +507,7 @@ std::string simulate(const KernelSpec& spec, const Schedule& schedule) {
   for (int idle = 1; c.skip_idle && idle < c.cluster * c.consumers; idle++) {
     Tiles tiles = of_lengths({1, longest}, most);
     for (const Tile& tile : of_lengths({1, longest}, most, idle)) tiles.push_back(tile);
-    if (std::string fault = play_rows(spec, schedule, tiles, up_to(3)); !fault.empty()) return fault;
+    if (std::string fault = play_rows(spec, schedule, tiles, up_to(idle == 1 ? 3 : 2)); !fault.empty()) return fault;
   }
   return {};
 }

@@ -27,6 +27,9 @@ std::vector<Config> launch_variants(const Arch& arch, const Problem& problem, co
 /// other, and there are enough tiles to share out.
 bool clusters_pay(const Arch& arch, const Problem& problem);
 
+/// Whether the last tile of a head leaves warpgroups without rows.
+bool has_idle_rows(const Problem& problem, const Config& config);
+
 /// Equal for close relatives, which a compiler rejects together and which need about the same energy a product: those
 /// of one tile, cluster and source of Q.
 std::string tile_text(const Config& config);
@@ -39,9 +42,12 @@ struct CostEstimate {
 };
 CostEstimate estimate(const Arch& arch, const Problem& problem, const Config& config);
 
-/// What to launch for a problem that nobody has tuned: first what won on the closest problems of the built-in table
-/// (see default_table.h), each also in other code, then the model's guesses; all pass every rule, best first, few of
-/// each tile, so that one of them builds cleanly where the first does not. Never empty.
+/// What won on the closest problems of the built-in table (see default_table.h), each also in other code, best first.
+/// Listing them takes next to no time.
+std::vector<Config> tabled_guesses(const Arch& arch, const Problem& problem);
+/// What to launch for a problem that nobody has tuned: first tabled_guesses(), then the model's guesses, for
+/// which the whole space is listed; all pass every rule, best first, few of each tile, so that one of them builds
+/// cleanly where the first does not. Never empty.
 std::vector<Config> default_configs(const Arch& arch, const Problem& problem);
 /// The first of them.
 Config default_config(const Arch& arch, const Problem& problem);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <nvrtc.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 
@@ -141,14 +142,18 @@ class NvrtcCompiler : public Compiler {
   const std::string& version() const override { return version_; }
   const std::string& nvrtc_path() const override { return library_; }
 
+  std::vector<std::string> effective_options(std::vector<std::string> options) const override {
+    options = checked_options(std::move(options));
+    if (knows_no_cache_ && std::ranges::find(options, kNoCache) == options.end()) options.emplace_back(kNoCache);
+    return options;
+  }
+
   CompileResult compile(const std::string& source, const std::vector<std::string>& options,
                         bool want_ptx) const override {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
     Program program(nvrtc_, source);
-    std::vector<std::string> all_options = checked_options(options);
-    if (knows_no_cache_) all_options.emplace_back(kNoCache);
-    const nvrtcResult outcome = program.compile(all_options);
+    const nvrtcResult outcome = program.compile(effective_options(options));
     CompileResult result;
     result.log = program.log();
     if (outcome != NVRTC_SUCCESS) {

@@ -23,7 +23,8 @@ std::int64_t grid_of(const Device& device, const codegen::Config& config, std::i
 // blocks its longest tiles again and again. So there it is all heads.
 std::int32_t section_of(const codegen::Config& config, const Problem& problem) {
   if (config.grid == codegen::Grid::persistent) return static_cast<std::int32_t>(problem.heads * problem.batch);
-  return config.section > 0 ? config.section : codegen::default_section(problem);
+  const std::int64_t section = config.section > 0 ? config.section : codegen::default_section(problem);
+  return static_cast<std::int32_t>(std::min(section, std::max<std::int64_t>(problem.heads * problem.batch, 1)));
 }
 
 }  // namespace

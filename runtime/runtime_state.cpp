@@ -256,10 +256,19 @@ Plan RuntimeState::by_config(const Problem& problem, const codegen::Config& conf
 }
 
 Plan RuntimeState::by_heuristic(const Problem& problem) {
+  const Arch arch = arch_of(device_->properties());
   std::string last;
-  for (const codegen::Config& config : codegen::default_configs(arch_of(device_->properties()), problem)) {
+  std::vector<codegen::Config> guesses = codegen::tabled_guesses(arch, problem);
+  bool all = false;
+  for (std::size_t i = 0;; ++i) {
+    // More only where they are needed: listing a space may take longer than a build.
+    if (i == guesses.size() && !all) {
+      guesses = codegen::default_configs(arch, problem);
+      all = true;
+    }
+    if (i >= guesses.size()) break;
     try {
-      return by_config(problem, config, Origin::heuristic);
+      return by_config(problem, guesses[i], Origin::heuristic);
     } catch (const Error& error) {
       if (!fault_of_one_config(error)) throw;
       if (last.empty()) (*warn_)(fmt::format("the best guess does not build cleanly, trying others: {}", error.what()));

@@ -39,7 +39,16 @@ KernelPool::Kernel* KernelPool::add(const codegen::KernelSpec& spec, bool urgent
     ++totals_.kernels;
     changed_.notify_all();
   }
+  ++kernel->wanted;
   return kernel.get();
+}
+
+void KernelPool::give_up(Kernel* kernel) {
+  const std::lock_guard lock(mutex_);
+  if (--kernel->wanted > 0 || kernel->state != State::waiting) return;
+  kernel->state = State::dropped;
+  std::erase(queue_, kernel);
+  changed_.notify_all();
 }
 
 std::set<std::string> KernelPool::ready() const {

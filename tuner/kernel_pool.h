@@ -39,6 +39,7 @@ class KernelPool {
     std::shared_ptr<const std::string> cubin;
     int registers = 0;
     bool from_cache = false;
+    int wanted = 0;  ///< how often it was added and not given up
     bool gate_claimed = false;
     std::optional<Verdict> gate;
   };
@@ -56,6 +57,8 @@ class KernelPool {
   /// The kernel of a spec, queued behind what was added before, or before that if it is urgent. Stays valid as long as
   /// the pool.
   Kernel* add(const codegen::KernelSpec& spec, bool urgent = false);
+  /// Takes back one add(): a kernel that still waits and that nobody else wants is not compiled.
+  void give_up(Kernel* kernel);
   /// Kernel parts of the specs whose builds were accepted.
   std::set<std::string> ready() const;
   /// What still waits will not be compiled.

@@ -246,6 +246,15 @@ bool ProblemTuner::settle(Measurer& measurer, Candidate& c) {
   return true;
 }
 
+void ProblemTuner::give_up_unbuilt() {
+  for (Candidate& c : candidates_) {
+    if (c.settled) continue;
+    c.settled = true;
+    ++report_.counts.unbuilt;
+    run_.pool.give_up(c.kernel);
+  }
+}
+
 void ProblemTuner::admit(Measurer& measurer, const StopCondition& stop) {
   using State = KernelPool::State;
   for (;;) {
@@ -272,9 +281,9 @@ void ProblemTuner::admit(Measurer& measurer, const StopCondition& stop) {
         stop, 0.1);
     if (stop.interrupted()) fail(ErrorCode::interrupted, "tune: stopped");
     if (run_.compile_stop.expired()) run_.pool.drop_waiting();
-    // Out of its share of the time it goes on with what it has, once it has something. Others may want the rest.
+    // Out of its share of the time it goes on with what it has, once it has something.
     if (stop.expired() && ready == nullptr && std::ranges::any_of(candidates_, &Candidate::in)) {
-      report_.counts.unbuilt += static_cast<int>(candidates_.size()) - settled;
+      give_up_unbuilt();
       return;
     }
     const KernelPool::Totals totals = run_.pool.totals();

@@ -74,6 +74,7 @@ class ProblemTuner {
   Candidate* find(const std::string& text);
   void look_up();
   void add_incumbents();
+  void give_up_unbuilt();
   void admit(Measurer& measurer, const StopCondition& stop);
   /// Makes up for what was refused; whether there was something to add.
   bool select_more(const StopCondition& stop);

@@ -219,7 +219,9 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   for (const codegen::Boundary boundary : {codegen::Boundary::drained, codegen::Boundary::overlapped})
     CHECK(some([&](const ConfigSample& s) { return s.config.o_pieces > 1 && s.config.boundary == boundary; }));
   CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.cluster > 1; }));
-  CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q(); }));
+  for (const bool ahead : {false, true})
+    CHECK_MESSAGE(
+        some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q() && s.config.q_ahead == ahead; }), ahead);
   for (const codegen::Diagonal diagonal : {codegen::Diagonal::trimmed, codegen::Diagonal::skipped})
     CHECK(some([&](const ConfigSample& s) { return s.config.cluster > 1 && s.config.diagonal == diagonal; }));
 }
