@@ -73,7 +73,7 @@ class ConsumerPrinter {
     if (c_.grid != Grid::plain) {
       if (std::string_view(when_done) == "return")
         out_.line("if (tile.m < 0) return;");
-      else
+      else if (*when_done != '\0')
         out_.line("{}", when_done);
     }
   }
@@ -165,48 +165,31 @@ class ConsumerPrinter {
     out_.line("if ({}) mbarrier_arrive(shared + kQEmpty + 8 * buffer_q);", c_.moves_q() ? "lane == 0" : "leader");
   }
 
-  void flattened() {
-    take_tile("return");
-    if (c_.skip_idle) {
-      flattened_but_for_idle_tiles();
-      return;
-    }
-    adopt_tile_scoped();
-    out_.line("// -- first block of the first tile");
-    segment(program_.first);
-    out_.line("int accumulate = 0;  // 0: the next P V starts a new O");
-    out_.line("#pragma unroll 1");
-    out_.open("while (true) {");
-    loops();
-    out_.line("// -- tile boundary: this tile's last product runs beside the next tile's first");
-    out_.line("const Tile done = tile;");
-    next_q_buffer();
-    take_tile("const bool more = tile.m >= 0;");
-    out_.open("if (!more) {");
-    segment(program_.drain);
+  // Waits for Q of the next tile and takes it over, or ends.
+  void take_tile_or_end() {
+    take_tile("");
+    out_.open("if (tile.m < 0) {");
+    end();
+  }
+  // The rest of a block of code behind which nothing follows.
+  void end() {
     finish_stores();
     out_.line("return;");
-    out_.close();
-    adopt_tile_scoped();
-    segment(program_.boundary);
-    out_.line("accumulate = 0;");
     out_.close();
   }
 
-  // Behind a tile that is passed over the stream begins anew.
-  void flattened_but_for_idle_tiles() {
-    out_.line("#pragma unroll 1");
-    out_.open("while (true) {");
-    out_.open(fmt::format("while ({}) {{", idle()));
-    pass_over_tile();
-    next_q_buffer();
-    out_.line("mbarrier_wait(shared + kQFull + 8 * buffer_q, phase_q);");
-    out_.line("ld_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);");
-    out_.open("if (tile.m < 0) {");
-    finish_stores();
-    out_.line("return;");
-    out_.close();
-    out_.close();
+  // A stream of blocks across the tiles. Behind a tile that is passed over it begins anew.
+  void flattened() {
+    take_tile("return");
+    if (c_.skip_idle) {
+      out_.line("#pragma unroll 1");
+      out_.open("while (true) {");
+      out_.open(fmt::format("while ({}) {{", idle()));
+      pass_over_tile();
+      next_q_buffer();
+      take_tile_or_end();
+      out_.close();
+    }
     adopt_tile_scoped();
     if (counts_steps()) {
       out_.open("if (begun) {");
@@ -214,31 +197,38 @@ class ConsumerPrinter {
       out_.close();
       out_.line("begun = true;");
     }
-    out_.line("// -- first block of a tile behind none");
+    out_.line("// -- first block of {}", c_.skip_idle ? "a tile behind none" : "the first tile");
     segment(program_.first);
     out_.line("int accumulate = 0;  // 0: the next P V starts a new O");
-    out_.line("Tile done;");
-    out_.line("bool more;");
+    if (c_.skip_idle) {
+      out_.line("Tile done;");
+      out_.line("bool more;");
+    }
     out_.line("#pragma unroll 1");
     out_.open("while (true) {");
     loops();
     out_.line("// -- tile boundary: this tile's last product runs beside the next tile's first");
-    out_.line("done = tile;");
+    out_.line("{}done = tile;", c_.skip_idle ? "" : "const Tile ");
     next_q_buffer();
-    take_tile("more = tile.m >= 0;");
-    out_.line("if (!more || {}) break;", idle());
+    take_tile(c_.skip_idle ? "more = tile.m >= 0;" : "const bool more = tile.m >= 0;");
+    if (c_.skip_idle) {
+      out_.line("if (!more || {}) break;", idle());
+    } else {
+      out_.open("if (!more) {");
+      segment(program_.drain);
+      end();
+    }
     adopt_tile_scoped();
     segment(program_.boundary);
     out_.line("accumulate = 0;");
     out_.close();
-    segment(program_.drain);
-    out_.open("if (!more) {");
-    finish_stores();
-    out_.line("return;");
-    out_.close();
-    out_.close();
+    if (c_.skip_idle) {
+      segment(program_.drain);
+      out_.open("if (!more) {");
+      end();
+      out_.close();
+    }
   }
-
   void drained() {
     const bool plain = c_.grid == Grid::plain;
     if (plain) {
@@ -246,12 +236,7 @@ class ConsumerPrinter {
     } else {
       out_.line("#pragma unroll 1");
       out_.open("while (true) {");
-      out_.line("mbarrier_wait(shared + kQFull + 8 * buffer_q, phase_q);");
-      out_.line("ld_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);");
-      out_.open("if (tile.m < 0) {");
-      finish_stores();
-      out_.line("return;");
-      out_.close();
+      take_tile_or_end();
     }
     if (c_.skip_idle) {
       out_.open(fmt::format("if ({}) {{", idle()));

@@ -257,11 +257,15 @@ class Simulation {
     const Program program = lower(spec_, schedule_, first_width(spec_, warpgroup));
     Position at{ring_of(What::k, rank, 0), ring_of(What::v, rank, 0), ring_of(What::q, rank, 0)};
     if (turns_ && warpgroup == c_.consumers - 1) a.ops.push_back({Op::Kind::grant_turn, turn(rank, 0), 0, {}});
+    // Which of the cluster's warpgroups this one is in a tile, from top to bottom.
+    const auto place_in = [&](std::size_t t) {
+      const int block = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(t)) % c_.cluster : rank;
+      return block * c_.consumers + warpgroup;
+    };
     const auto take_tile = [&] {
       a.ops.push_back({Op::Kind::wait, at.q.full(), at.q.parity, {}});
       const Tile& tile = tiles_[at.tile];
-      const int place = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(at.tile)) % c_.cluster : rank;
-      at.skipped = std::min(tile.skips[static_cast<std::size_t>(place * c_.consumers + warpgroup)], tile.blocks - 1);
+      at.skipped = std::min(tile.skips[static_cast<std::size_t>(place_in(at.tile))], tile.blocks - 1);
       at.n = tile.blocks - 1 - at.skipped;
     };
     const auto release_q = [&] { a.ops.push_back({Op::Kind::arrive, at.q.empty(), 1, {}}); };
@@ -275,10 +279,7 @@ class Simulation {
                                                                         : program.block);
       }
     };
-    const auto idle = [&](std::size_t t) {
-      const int place = c_.swaps_tiles(spec_.causal) ? (rank + static_cast<int>(t)) % c_.cluster : rank;
-      return place * c_.consumers + warpgroup >= c_.cluster * c_.consumers - tiles_[t].idle;
-    };
+    const auto idle = [&](std::size_t t) { return place_in(t) >= c_.cluster * c_.consumers - tiles_[t].idle; };
     bool begun = false;  // a flattened program has a turn at each step but its first
     const auto step_alone = [&] {
       if (begun && program.flattened && turns_) turn_over(a, rank, warpgroup);

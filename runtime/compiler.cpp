@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
 #include "runtime/toolkit.h"
@@ -87,20 +88,10 @@ class Program {
 // and so without the spills and serialised products by which a build is rejected.
 constexpr const char* kNoCache = "--no-cache";
 
-std::string probe_source() { return "extern \"C\" __global__ void version() {}"; }
-
-// The option is younger than the oldest NVRTC that is allowed.
-bool knows_no_cache(const NvrtcFunctions& nvrtc) {
-  return Program(nvrtc, probe_source()).compile({"--gpu-architecture=compute_90", kNoCache}) == NVRTC_SUCCESS;
-}
-
 // The version that the PTX header states, with the build ("13.0.88"): nvrtcVersion knows major and minor alone, and a
 // patch release may well compile differently.
-std::string full_version(const NvrtcFunctions& nvrtc, int major, int minor) {
+std::string full_version(const std::string& ptx, int major, int minor) {
   const std::string version = fmt::format("{}.{}", major, minor);
-  Program program(nvrtc, probe_source());
-  if (program.compile({"--gpu-architecture=compute_90"}) != NVRTC_SUCCESS) return version;
-  const std::string ptx = program.ptx();
   const std::size_t at = ptx.find(", V" + version + ".");
   if (at == std::string::npos) return version;
   const std::size_t first = at + 3;
@@ -135,8 +126,10 @@ class NvrtcCompiler : public Compiler {
       fail(ErrorCode::unsupported, "NVRTC: {} is version {}.{} (allowed: {}.{} and newer)", library, major, minor,
            kOldestMajor, kOldestMinor);
     }
-    version_ = full_version(nvrtc_, major, minor);
-    knows_no_cache_ = knows_no_cache(nvrtc_);
+    // The option is younger than the oldest NVRTC that is allowed.
+    const std::optional<std::string> probe = probed({kNoCache});
+    knows_no_cache_ = probe.has_value();
+    version_ = full_version(probe ? *probe : probed({}).value_or(""), major, minor);
   }
 
   const std::string& version() const override { return version_; }
@@ -172,6 +165,14 @@ class NvrtcCompiler : public Compiler {
   }
 
  private:
+  // PTX of a kernel that does nothing, unless NVRTC refuses these options.
+  std::optional<std::string> probed(std::vector<std::string> options) const {
+    Program program(nvrtc_, "extern \"C\" __global__ void version() {}");
+    options.emplace_back("--gpu-architecture=compute_90");
+    if (program.compile(options) != NVRTC_SUCCESS) return std::nullopt;
+    return program.ptx();
+  }
+
   template <typename Pointer>
   void resolve(void* handle, const char* symbol, Pointer& function) {
     function = reinterpret_cast<Pointer>(dlsym(handle, symbol));

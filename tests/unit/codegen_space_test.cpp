@@ -24,6 +24,30 @@ Edge edge(const char* problem, const char* config) {
 
 }  // namespace
 
+TEST_CASE("rows that are nobody's cost the space no buffering, and tiles of unequal length come in sections") {
+  const auto ahead = [](const char* problem) {
+    std::size_t idle = 0, all = 0;
+    for (const Config& c : candidates(kArch, parse_problem(problem)))
+      if (c.q == QSource::registers && c.q_ahead) idle += c.skip_idle, ++all;
+    return std::pair{idle, all};
+  };
+  const auto whole = ahead("head_dim=128,heads=16,batch=4,seqlen_q=1152,seqlen_k=1152");
+  const auto ragged = ahead("head_dim=128,heads=16,batch=4,seqlen_q=1088,seqlen_k=1152");
+  CHECK(whole.second > 0);
+  CHECK(ragged.second == whole.second);
+  CHECK(ragged.first == ragged.second);
+
+  const Problem p = parse_problem("head_dim=64,heads=32,batch=2,seqlen_q=1024,seqlen_k=1024");
+  const auto sections = [&](const char* config) {
+    std::set<int> all;
+    for (const Config& c : launch_variants(kArch, p, parse_config(config))) all.insert(c.section);
+    return all;
+  };
+  CHECK(sections("consumers=3,grid=dynamic,skip_idle=1") == std::set<int>{0, 2, 4, 8, 32, 64});
+  CHECK(sections("consumers=3,grid=dynamic") == std::set<int>{0});
+  CHECK(default_section(p) == 16);
+}
+
 TEST_CASE("rules say why a config cannot be built") {
   CHECK(reason("head_dim=128", "block_n=128") == "fits");
   CHECK(reason("head_dim=128", "block_n=120").starts_with("block_n: 120 is not a wgmma shape"));

@@ -8,6 +8,7 @@
 #include "runtime/keys.h"
 #include "tests/unit/fake_compiler.h"
 #include "tests/unit/fake_measurer.h"
+#include "tuner/kernel_pool.h"
 #include "tuner/run.h"
 
 namespace attune::tuner {
@@ -346,6 +347,18 @@ TEST_CASE_FIXTURE(Fixture, "where compiling is slow every problem still has a wi
     CHECK(p.counts.unbuilt > 0);
   }
   CHECK(report.seconds < 4);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a kernel that waits is given up once nobody wants it") {
+  runtime::Builder builder(store, [this] { return compiler; });
+  KernelPool pool(builder, /*threads=*/0);
+  const codegen::KernelSpec spec = codegen::specialise(parse_arch("sm_90a"), problem, Config{.block_n = 64});
+  KernelPool::Kernel* const kernel = pool.add(spec);
+  REQUIRE(pool.add(spec) == kernel);
+  pool.give_up(kernel);
+  CHECK(kernel->state == KernelPool::State::waiting);
+  pool.give_up(kernel);
+  CHECK(kernel->state == KernelPool::State::dropped);
 }
 
 TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime is served") {
