@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace attune::cache {
 namespace {
 
@@ -134,9 +137,19 @@ FROM bound JOIN standing AS s USING (plan_key, regime, session)
 constexpr const char* kWinners = R"sql(
 CREATE VIEW winners AS
 SELECT plan_key, regime, session, finished, config, build_key, median, low, high, uid
-FROM (SELECT *, row_number() OVER (PARTITION BY plan_key, regime ORDER BY tied DESC, config) AS nth FROM standings)
-WHERE nth = 1;
+FROM (SELECT *, row_number() OVER (PARTITION BY plan_key, regime ORDER BY tied DESC, median, config) AS nth
+      FROM standings)
+WHERE nth = 1
 )sql";
+
+constexpr const char* kViews[][2] = {{"standings", kStandings}, {"winners", kWinners}};
+
+// SQLite keeps a view's text from CREATE to the last word.
+std::string view_text(const char* view) {
+  const std::string text = fmt::format(fmt::runtime(view), fmt::format(kStanding, "1"));
+  const std::size_t begin = text.find_first_not_of('\n');
+  return text.substr(begin, text.find_last_not_of('\n') + 1 - begin);
+}
 
 std::int64_t number(Database& database, std::string_view sql) {
   Query query(database, sql);
@@ -166,9 +179,23 @@ void create_schema(Database& database) {
   Transaction transaction(database);
   if (state_in_transaction(database) != SchemaState::empty) return;
   database.execute(kTables);
-  database.execute(fmt::format(kStandings, fmt::format(kStanding, "1")));
-  database.execute(kWinners);
+  for (const auto& [name, view] : kViews) database.execute(view_text(view));
   database.execute(fmt::format("PRAGMA application_id={}; PRAGMA user_version={}", kApplicationId, kSchemaVersion));
+  transaction.commit();
+}
+
+void renew_views(Database& database) {
+  const auto outdated = [&] {
+    return std::any_of(std::begin(kViews), std::end(kViews), [&](const auto& view) {
+      Query query(database, "SELECT 1 FROM sqlite_schema WHERE type = 'view' AND name = ? AND sql = ?");
+      return !query.bind(view[0]).bind(view_text(view[1])).step();
+    });
+  };
+  if (!outdated()) return;
+  Transaction transaction(database);
+  if (state_in_transaction(database) != SchemaState::ours || !outdated()) return;
+  for (const auto& [name, view] : kViews) database.execute(fmt::format("DROP VIEW IF EXISTS {}", name));
+  for (const auto& [name, view] : kViews) database.execute(view_text(view));
   transaction.commit();
 }
 

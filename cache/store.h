@@ -139,7 +139,7 @@ struct Winner {
   double high = 0;
   std::int64_t time = 0;
   bool session_finished = false;  ///< false: a tuning run that is going on or was cut off
-  std::vector<Standing> tie_set;  ///< the winner first, then by config text; at least the winner
+  std::vector<Standing> tie_set;  ///< the winner first, then by median; at least the winner
 };
 
 struct PlanRow {
@@ -267,8 +267,8 @@ class Store {
   /// The best config by the rules of cache/KEY.md. An empty regime takes that of the latest session; if it has both,
   /// "sustained".
   std::optional<Winner> winner(const std::string& plan_key, const std::string& regime = {});
-  /// All configs of the session that the winner comes from: the winner, the rest of the tie set by config text, then
-  /// the others by median. At most `limit`.
+  /// All configs of the session that the winner comes from: the winner, the rest of the tie set, then the others, each
+  /// by median. At most `limit`.
   std::vector<Standing> alternates(const std::string& plan_key, const std::string& regime = {}, std::size_t limit = 8);
   std::vector<PlanRow> list_plans();
 

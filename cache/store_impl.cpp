@@ -237,6 +237,14 @@ StoreImpl::Found StoreImpl::look_at(const std::string& file) {
     case SchemaState::empty: return Found::empty;
     case SchemaState::foreign: throw Fault(FaultKind::corrupt, "it is not a cache");
   }
+  if (writable_) {
+    try {
+      renew_views(*database);
+    } catch (const Fault& fault) {
+      if (fault.kind() == FaultKind::corrupt)
+        throw;  // else: the next who opens it may succeed; nothing here reads them
+    }
+  }
   disk_ = std::move(database);
   return Found::ours;
 }

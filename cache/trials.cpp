@@ -58,7 +58,7 @@ std::vector<Session> select_sessions(Database& database, const std::string& plan
   return sessions;
 }
 
-// Finds the tie set and puts it first, by config; then the others by median.
+// Finds the tie set and puts it first; in it and behind it the faster comes first, of equals the first by text.
 void rank_standings(std::vector<Standing>& standings) {
   const auto best = std::min_element(standings.begin(), standings.end(), [](const Standing& a, const Standing& b) {
     return a.median != b.median ? a.median < b.median : a.high > b.high;
@@ -67,7 +67,7 @@ void rank_standings(std::vector<Standing>& standings) {
   for (Standing& standing : standings) standing.tied = standing.low <= bound;
   std::sort(standings.begin(), standings.end(), [](const Standing& a, const Standing& b) {
     if (a.tied != b.tied) return a.tied;
-    return !a.tied && a.median != b.median ? a.median < b.median : a.config < b.config;
+    return a.median != b.median ? a.median < b.median : a.config < b.config;
   });
 }
 

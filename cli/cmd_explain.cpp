@@ -102,7 +102,7 @@ void print_split(const tuner::Explanation& x, Output& output) {
 
 // What speaks for the order of the first two.
 std::string verdict_text(const tuner::Explanation& x) {
-  if (x.runner_up->tied) return ": a tie, broken by the configs' texts";
+  if (x.runner_up->tied) return ": a tie";
   return x.runner_up->timing.low > x.winner->timing.high ? ": the intervals do not overlap" : "";
 }
 

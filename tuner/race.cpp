@@ -1,6 +1,7 @@
 // ProblemTuner's race: rounds, finals, and what follows from them.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/error.h"
 #include "tuner/problem_tuner.h"
@@ -271,16 +272,17 @@ void ProblemTuner::commit(const std::vector<Candidate*>& entrants, const std::ve
     if (incumbent_ && entrants[i]->text == incumbent_->config) incumbent = i;
     entrants[i]->seconds = intervals[i].median;
   }
-  // Of configs that tie, the cache takes the first by text. One that ties with the incumbent and would come before it
-  // is therefore left among the brief trials: noise alone must not change what is served.
+  // Of configs that tie, the cache takes the one with the lowest median. One that ties with the incumbent and would
+  // come before it is therefore left among the brief trials: noise alone must not change what is served.
   const bool kept = incumbent < entrants.size() && intervals[incumbent].low <= intervals[best].high;
   const Json seen{{"sm_mhz", conditions.sm_mhz},
                   {"watts", conditions.watts ? Json(*conditions.watts) : Json()},
                   {"throttle", conditions.throttle},
                   {"spread", conditions.spread}};
   const auto steps_back = [&](std::size_t i) {
-    return kept && i != incumbent && intervals[i].low <= intervals[best].high &&
-           entrants[i]->text < entrants[incumbent]->text;
+    if (!kept || i == incumbent || intervals[i].low > intervals[best].high) return false;
+    return std::tie(intervals[i].median, entrants[i]->text) <
+           std::tie(intervals[incumbent].median, entrants[incumbent]->text);
   };
   for (std::size_t i = 0; i < entrants.size(); ++i) {
     Candidate& c = *entrants[i];

@@ -62,7 +62,7 @@ struct ProblemReport {
   Outcome outcome = Outcome::failed;
   std::string message;  ///< why it failed, is partial or was kept; else empty
   std::optional<Timing> winner;
-  std::vector<Timing> ties;         ///< as good as the winner, by config text
+  std::vector<Timing> ties;         ///< not clearly slower than the winner, by median
   std::optional<Timing> sustained;  ///< the winner under sustained load, if that was asked for
   /// default_config()'s time in the same race. Empty if it could not be built or was not raced.
   std::optional<Timing> heuristic;

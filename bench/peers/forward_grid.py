@@ -1,4 +1,4 @@
-"""Times attune's forward kernels against cuDNN and, by a table, FlashAttention-3.
+"""Times attune's forward kernels against cuDNN and FlashAttention-3, which is in the same process, too, or in a table.
 
 Writes OUT_burst.csv and OUT_sustained.csv, a row for each problem and config, and a JSON file beside each, with
 --html a page with plots, too; README.md in bench/ says what the numbers mean. Exit status: 0 all is measured and
@@ -31,10 +31,14 @@ class Forward(grid_run.Operation):
             metavar="KIND",
             help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL}; {scores.PEAKED} for problems of peaked scores)",
         )
+        group.add_argument(
+            "--fa3", metavar="LIB", help="FlashAttention-3 as build_fa3.sh makes it, instead of the table's figures"
+        )
 
     def prepare(self, args, runtime, problems, made):
         self._scores = args.scores
         self._arena = tensors.Arena(problems)
+        self._fa3 = peers.Fa3Library(args.fa3) if args.fa3 else None
 
     def tensors(self, problem):
         kind = scores.PEAKED if problem.scores == "peaked" else self._scores
@@ -42,6 +46,9 @@ class Forward(grid_run.Operation):
 
     def bind(self, plan, views):
         return plan.bind(**views, stream=torch.cuda.current_stream().cuda_stream)
+
+    def fa3(self, problem, views):
+        return self._fa3.call(problem, views) if self._fa3 else None
 
     def exact(self, problem, views):
         return SampledRows(problem, views)

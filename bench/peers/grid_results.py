@@ -59,7 +59,7 @@ def measured(entry, mode, fa3):
     if cell.peer is None:
         return result
     peer = [tflops(problem, readings[cell.peer].ms) for readings in rounds]
-    third = [fa3_tflops(cell, mode, value, fa3) for value in peer]
+    third = [fa3_tflops(cell, mode, readings, value, fa3) for readings, value in zip(rounds, peer)]
     best = [max(value, other or 0.0) for value, other in zip(peer, third)]
     ratios = [tflops(problem, reading.ms) / value for reading, value in zip(ours, best)]
     return {
@@ -77,8 +77,11 @@ def tflops(problem, ms):
     return problem.flops / ms / 1e9
 
 
-def fa3_tflops(cell, mode, peer_tflops, fa3):
-    """What FlashAttention-3 would have read, or None. Its ratio to cuDNN holds in bursts only."""
+def fa3_tflops(cell, mode, readings, peer_tflops, fa3):
+    """What FlashAttention-3 read or, where it does not run in this process, would have read by the table, or None. Its
+    recorded ratio to cuDNN holds in bursts only."""
+    if cell.fa3:
+        return tflops(cell.problem, readings[cell.fa3].ms)
     if mode == "sustained":
         return fa3.sustained_tflops(cell.problem)
     if mode == "queued":
@@ -128,11 +131,14 @@ def details(cell, mode):
     """What the table has no column for."""
     names = {entry.contender: entry.name for entry in cell.entries}
     names[cell.peer] = cell.peer_name
+    names[cell.fa3] = "fa3"
     return {
         "problem": str(cell.problem),
         "peer": cell.peer_name,
         "peer_refused": cell.peer_refused,
         "peer_errors": finite_or_text(cell.peer_errors),  # as those of the configs
+        "fa3_measured": cell.fa3 is not None,  # in this process; else its figures are the table's
+        "fa3_errors": finite_or_text(cell.fa3_errors),
         "configs_refused": cell.refused,
         "configs": [
             {

@@ -55,6 +55,10 @@ class Operation(abc.ABC):
     def bind(self, plan, views):
         """A function that launches the plan on these tensors."""
 
+    def fa3(self, problem, views):
+        """FlashAttention-3 in this process: a function that launches it, or None."""
+        return None
+
     @abc.abstractmethod
     def exact(self, problem, views):
         """Something whose errors(outputs) are those of such tensors against float64: name -> number."""
@@ -185,6 +189,7 @@ class Cell:
         self.entries, self.refused = [], {}
         self.peer, self.peer_name = None, peers.name_of(problem)
         self.peer_refused, self.peer_errors = None, None
+        self.fa3, self.fa3_errors = None, None
         self.rounds = {mode: [] for mode in MODES}
 
     def prepare(self, made):
@@ -208,10 +213,13 @@ class Cell:
             self.peer_refused = peers.reason(error)
         else:
             self.peer_errors = exact.errors(peer.outputs())
+        if fa3 := self.operation.fa3(self.problem, views):
+            self.fa3 = Contender(fa3)
+            self.fa3_errors = exact.errors({"o": fa3.o})
 
     def measure(self, mode, number, args, nvml):
         """One round. Every second one runs in the opposite order: nobody always follows the same kernel."""
-        order = [c for c in (self.peer, *(entry.contender for entry in self.entries)) if c]
+        order = [c for c in (self.peer, self.fa3, *(entry.contender for entry in self.entries)) if c]
         if number % 2:
             order.reverse()
         self.rounds[mode].append({contender: contender.measure(mode, args, nvml) for contender in order})

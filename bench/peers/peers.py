@@ -1,6 +1,7 @@
 """The kernels to beat: cuDNN and FlashAttention-2 through PyTorch, FlashAttention-3 by a table."""
 
 import csv
+import ctypes
 import pathlib
 
 import torch
@@ -79,6 +80,48 @@ class BackwardPeer(ForwardPeer):
     def outputs(self):
         with self.context():
             return {name: x.transpose(1, 2) for name, x in zip(("d_q", "d_k", "d_v"), self())}
+
+
+class Fa3Library:
+    """FlashAttention-3's forward kernels as build_fa3.sh makes them."""
+
+    DIMS = (64, 128, 256)
+    BLOCK_M = 128  # of its smallest tile
+    FILLED = 0.8  # tiles an SM from which its heuristic does not split keys of less than 50 MB a head
+
+    def __init__(self, path):
+        library = ctypes.CDLL(str(pathlib.Path(path).resolve()))
+        self._functions = {dim: getattr(library, f"fa3_forward_{dim}") for dim in self.DIMS}
+        for function in self._functions.values():
+            function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int] * 6 + [ctypes.c_void_p]
+
+    def call(self, problem, tensors):
+        """A function that launches it and leaves O in its attribute `o`, or None where FlashAttention-3 may run something
+        that is not in the library: packed heads of a GQA group, or split keys where tiles are few."""
+        p = problem
+        served = p.dtype == "bf16" and p.head_dim in self.DIMS and p.head_dim == p.head_dim_v and p.layout == "bshd"
+        tiles = p.batch * p.heads * -(-p.seqlen_q // self.BLOCK_M)
+        sms = torch.cuda.get_device_properties(tensors["q"].device).multi_processor_count
+        if not served or p.heads != p.heads_kv or tiles < self.FILLED * sms:
+            return None
+        return _Fa3Call(self._functions[p.head_dim], p, tensors)
+
+
+class _Fa3Call:
+    def __init__(self, function, p, tensors):
+        self.o = torch.empty_like(tensors["q"])
+        self._lse = self.o.new_empty((p.batch, p.heads, p.seqlen_q), dtype=torch.float32)
+        self._counter = self.o.new_zeros(1, dtype=torch.int32)
+        self._inputs = [tensors[name] for name in "qkv"]
+        if not all(x.is_contiguous() for x in (*self._inputs, self.o)):
+            raise ValueError("tensors: not contiguous (allowed: [batch, seqlen, heads, head_dim] without gaps)")
+        self._function = function
+        pointers = [x.data_ptr() for x in (*self._inputs, self.o, self._lse, self._counter)]
+        self._arguments = [*pointers, p.batch, p.seqlen_q, p.seqlen_k, p.heads, p.heads_kv, int(p.causal)]
+
+    def __call__(self):
+        if status := self._function(*self._arguments, torch.cuda.current_stream().cuda_stream):
+            raise RuntimeError(f"FlashAttention-3: CUDA error {status}")
 
 
 def reason(error):

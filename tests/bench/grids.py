@@ -6,6 +6,7 @@ grids.py ROOT
 
 import contextlib
 import csv
+import dataclasses
 import importlib.util
 import io
 import json
@@ -238,6 +239,32 @@ class Options(Folder):
                 parse("op=sideways")
 
 
+class Fa3(unittest.TestCase):
+    def test_problems_of_the_library(self):
+        library = peers.Fa3Library.__new__(peers.Fa3Library)
+        library._functions = {dim: f"of {dim}" for dim in peers.Fa3Library.DIMS}
+        served = Problem(op="forward", batch=16, seqlen_q=1024, heads=16, head_dim=128)
+        others = {
+            "fp16": dict(dtype="fp16"),
+            "another head dim": dict(head_dim=96, head_dim_v=96),
+            "another one of V": dict(head_dim_v=64),
+            "GQA": dict(heads_kv=4),
+            "few tiles": dict(batch=1, seqlen_q=768),
+            "another layout": dict(layout="sbhd"),
+        }
+        views = {"q": SimpleNamespace(device="cuda")}
+        properties = SimpleNamespace(multi_processor_count=132)
+        torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device: properties))
+        with (
+            mock.patch.object(peers, "torch", torch),
+            mock.patch.object(peers, "_Fa3Call", lambda function, problem, views: (function, problem, views)),
+        ):
+            self.assertEqual(library.call(served, views), ("of 128", served, views))
+            for why, fields in others.items():
+                with self.subTest(why):
+                    self.assertIsNone(library.call(dataclasses.replace(served, **fields), views))
+
+
 class Runs(Folder):
     """grid_run.main() from the command line to the files."""
 
@@ -248,7 +275,7 @@ class Runs(Folder):
         def burst(call, _estimate, _rest, _nvml, host_ms):
             timed.append(getattr(call, "config", "peer"))
             host_times.add((timed[-1] == "peer", host_ms))
-            return Reading(2.0 if timed[-1] == "peer" else 1.0, 1900.0)
+            return Reading({"peer": 2.0, "fa3": 1.6}.get(timed[-1], 1.0), 1900.0)
 
         fakes = {
             (grid_run.environment, "require_gpu"): lambda *_: None,
@@ -309,6 +336,30 @@ class Runs(Folder):
             next(grid.fa3(("bf16",), (128,), (False,)))
         )
         self.assertEqual(row["fa3_tflops"], f"{recorded * 2.5 * forward / 2e9:.1f}")
+
+    def test_flash_attention_3_in_this_process_is_timed_in_turn(self):
+        def fa3():
+            raise AssertionError("a stand-in is not launched")
+
+        fa3.config, fa3.o = "fa3", "its O"
+        operation = Operation()
+        operation.fa3 = lambda problem, _: fa3 if problem.head_dim == 128 else None
+        operation.exact = lambda *_: SimpleNamespace(
+            errors=lambda outputs: {name: 0.002 if value == "its O" else 0.001 for name, value in outputs.items()}
+        )
+        words = ("--dims", "64,128", "--seqs", "512", "--causal", "no", "--rounds", "2")
+        timed, rows, document = self.run_grid(*words, operation=operation)
+        without, once = ["peer", "chosen by heuristic"], ["peer", "fa3", "chosen by heuristic"]
+        self.assertEqual(timed, without + once + without[::-1] + once[::-1])
+        table, measured = rows
+        forward = 4 * 32 * 16 * 512**2 * 128
+        self.assertEqual(measured["fa3_tflops"], f"{2.5 * forward / 1.6e9:.1f}")
+        self.assertEqual(measured["best_tflops"], measured["fa3_tflops"])
+        self.assertEqual(float(measured["ratio"]), 1.6)
+        self.assertNotEqual(table["fa3_tflops"], "")
+        self.assertEqual([p["fa3_measured"] for p in document["problems"]], [False, True])
+        self.assertEqual([p["fa3_errors"] for p in document["problems"]], [None, {"o": 0.002}])
+        self.assertEqual(document["problems"][1]["rounds"][0]["fa3"]["ms"], 1.6)
 
     def test_what_is_wrong_is_not_timed(self):
         configs = ("good", "refuses", "leaves holes")

@@ -115,24 +115,27 @@ TEST_CASE_FIXTURE(Fixture, "the fastest wins, and no plan has no winner") {
   CHECK_FALSE(store.winner(key_of("another plan")));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a tie is broken by the config's text, whatever the order of arrival") {
+TEST_CASE_FIXTURE(Fixture,
+                  "of a tie set the fastest wins, of equals the first by text, whatever the order of arrival") {
+  add("a", 1.08, 0.05);  // its low is below the high of c
+  add("d", 1.00, 0.05);
+  add("b", 1.11, 0.05);  // not: its low is 1.06
   add("c", 1.00, 0.05);
-  add("b", 1.08, 0.05);  // its low is below the high of c
-  add("a", 1.11, 0.05);  // not: its low is 1.06
   const auto winner = store.winner(plan);
   REQUIRE(winner);
-  CHECK(winner->config == "b");
-  REQUIRE(winner->tie_set.size() == 2);
-  CHECK(winner->tie_set[0].config == "b");
-  CHECK(winner->tie_set[1].config == "c");
+  CHECK(winner->config == "c");
+  REQUIRE(winner->tie_set.size() == 3);
+  CHECK(winner->tie_set[0].config == "c");
+  CHECK(winner->tie_set[1].config == "d");
+  CHECK(winner->tie_set[2].config == "a");
 
   const auto alternates = store.alternates(plan);
-  REQUIRE(alternates.size() == 3);
-  CHECK(alternates[0].config == "b");
-  CHECK(alternates[1].config == "c");
+  REQUIRE(alternates.size() == 4);
+  CHECK(alternates[0].config == "c");
   CHECK(alternates[2].config == "a");
-  CHECK(alternates[1].tied);
-  CHECK_FALSE(alternates[2].tied);
+  CHECK(alternates[3].config == "b");
+  CHECK(alternates[2].tied);
+  CHECK_FALSE(alternates[3].tied);
   CHECK(store.alternates(plan, {}, 1).size() == 1);
 }
 
@@ -271,9 +274,25 @@ TEST_CASE("the view and the API agree, whatever the trials") {
         ranking.push_back({standing.config, standing.uid, standing.tied ? "1" : "0"});
       }
       CHECK(ranking == rows_of(store.file(), "SELECT config, uid, tied FROM standings WHERE regime = '" + regime +
-                                                 "' ORDER BY tied DESC, iif(tied, 0, median), config"));
+                                                 "' ORDER BY tied DESC, median, config"));
     }
   }
+}
+
+TEST_CASE("a file's views are those of the version that opens it") {
+  TemporaryFolder folder;
+  const std::string file = Store::open(options_for(folder.path())).file();
+  const std::string all = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name";
+  const auto made = rows_of(file, all);
+  REQUIRE(made.size() == 2);
+  sqlite3* raw = nullptr;
+  REQUIRE(sqlite3_open(file.c_str(), &raw) == SQLITE_OK);
+  REQUIRE(sqlite3_exec(raw, "DROP VIEW winners; CREATE VIEW winners AS SELECT 1 AS config", nullptr, nullptr,
+                       nullptr) == SQLITE_OK);
+  sqlite3_close(raw);
+  REQUIRE(rows_of(file, all) != made);
+  Store::open(options_for(folder.path())).winner(key_of("p"));
+  CHECK(rows_of(file, all) == made);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a damaged trial counts for nothing") {

@@ -111,7 +111,7 @@ TEST_CASE_FIXTURE(Fixture, "the fastest wins, and the store serves it") {
   CHECK(progress.back().phase == Phase::done);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a tie is broken by the configs' texts, and the ties are kept") {
+TEST_CASE_FIXTURE(Fixture, "of equals the first by text wins, and the ties are kept") {
   gpu.seconds = [](const Problem&, const Config&) { return 1e-3; };
   const Report report = tune();
   const ProblemReport& p = report.problems[0];
@@ -170,7 +170,7 @@ TEST_CASE_FIXTURE(Fixture, "what is known is not measured again, unless that is 
 }
 
 TEST_CASE_FIXTURE(Fixture, "the incumbent stays unless it is clearly beaten") {
-  // Ties by nature: a first run takes the first text of its few finalists.
+  // Ties by nature: any of its few finalists may win the first run.
   gpu.seconds = [](const Problem&, const Config& c) { return c.block_n == 64 ? 1e-3 : 1.001e-3; };
   gpu.noise = 1e-5;
   const std::string first = tune().problems[0].winner->config;
