@@ -269,7 +269,8 @@ void ProblemTuner::commit(const std::vector<Candidate*>& entrants, const std::ve
   std::size_t best = 0, incumbent = entrants.size();
   for (std::size_t i = 0; i < entrants.size(); ++i) {
     if (intervals[i].median < intervals[best].median) best = i;
-    if (incumbent_ && entrants[i]->text == incumbent_->config) incumbent = i;
+    // Who won under load is not held by who won in bursts, nor the other way round.
+    if (incumbent_ && incumbent_->regime == regime && entrants[i]->text == incumbent_->config) incumbent = i;
     entrants[i]->seconds = intervals[i].median;
   }
   // Of configs that tie, the cache takes the one with the lowest median. One that ties with the incumbent and would
