@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/error.h"
 #include "codegen/default_table.h"
@@ -305,6 +306,10 @@ void ProblemTuner::admit(Measurer& measurer, const StopCondition& stop) {
 ProblemReport ProblemTuner::run(Measurer& measurer, const StopCondition& stop) {
   if (known()) return report_;
   const double start = stop.elapsed();
+  if (std::exchange(cut_short_, false)) {
+    for (Candidate& c : candidates_) c.resumed = c.seconds > 0;
+    report_.message.clear();
+  }
   try {
     if (flops(problem_) <= 0)
       fail(ErrorCode::invalid_argument, "problem: it has nothing to compute ({})", to_string(problem_));
@@ -318,7 +323,7 @@ ProblemReport ProblemTuner::run(Measurer& measurer, const StopCondition& stop) {
     report_.outcome = Outcome::partial;
   }
   report_winner();
-  report_.seconds = stop.elapsed() - start;
+  report_.seconds += stop.elapsed() - start;
   return report_;
 }
 

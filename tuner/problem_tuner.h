@@ -49,8 +49,11 @@ class ProblemTuner {
   /// Share of the time that it should get, in arbitrary units.
   double weight() const;
 
-  /// Checks and races. Throws HardwareFailure and Error(internal); all else ends up in the report.
+  /// Checks and races. Throws HardwareFailure and Error(internal); all else ends up in the report. A second time where
+  /// it was cut short: goes on with what has been timed.
   ProblemReport run(Measurer& measurer, const StopCondition& stop);
+  /// `stop` came before the finals.
+  bool cut_short() const { return cut_short_; }
 
   const ProblemReport& report() const { return report_; }
 
@@ -121,6 +124,7 @@ class ProblemTuner {
   std::optional<cache::Winner> incumbent_;
   codegen::Config guess_;  // the default config
   std::string heuristic_;  // text of the default config
+  bool cut_short_ = false;
   ProblemReport report_;
 };
 

@@ -199,18 +199,15 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     report_.message = "no config survived the race";
     return;
   }
-  if (!finals(measurer, field, stop)) {
+  const auto cut_short = [this](const char* message) {
+    cut_short_ = true;
     report_.outcome = Outcome::partial;
-    report_.message = "the budget ended before the finals";
-    return;
-  }
+    report_.message = message;
+  };
+  if (!finals(measurer, field, stop)) return cut_short("the budget ended before the finals");
   field = still_in(field);
-  if (run_.request.sustained &&
-      !sustained_finals(measurer, keep(field, kept_after(Round::finals, field.size())), stop)) {
-    report_.outcome = Outcome::partial;
-    report_.message = "the budget ended before the sustained race";
-    return;
-  }
+  if (run_.request.sustained && !sustained_finals(measurer, keep(field, kept_after(Round::finals, field.size())), stop))
+    return cut_short("the budget ended before the sustained race");
   log_.finish();
   report_.outcome = Outcome::tuned;
 }

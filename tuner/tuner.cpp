@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "tuner/environment.h"
@@ -99,7 +100,8 @@ void give_tools(Measurer& measurer, const ToolCode& tools) {
   for (const auto& [spec, cubin] : tools.references) measurer.set_reference(spec, cubin);
 }
 
-// Hands problems to the devices, the heaviest first; a device that fails gives its problem back.
+// Hands problems to the devices, the heaviest first; a device that fails gives its problem back. Those that were cut
+// short come once more when all have been served: others may have left some of their time.
 class Queue {
  public:
   explicit Queue(std::deque<ProblemTuner*> order) : order_(std::move(order)) {
@@ -111,6 +113,12 @@ class Queue {
   ProblemTuner* next(const StopCondition& stop, std::size_t devices, double* seconds) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !order_.empty() || under_way_ == 0; });
+    if (order_.empty() && !stop.expired()) {
+      order_ = std::exchange(cut_short_, {});
+      weight_ = 0;
+      for (const ProblemTuner* tuner : order_) weight_ += tuner->weight();
+      last_round_ = true;
+    }
     if (order_.empty()) return nullptr;
     ProblemTuner* const tuner = order_.front();
     order_.pop_front();
@@ -119,8 +127,9 @@ class Queue {
     weight_ = std::max(weight_ - tuner->weight(), 1e-9);
     return tuner;
   }
-  void finished() {
+  void finished(ProblemTuner* tuner) {
     const std::lock_guard lock(mutex_);
+    if (tuner->cut_short() && !last_round_) cut_short_.push_back(tuner);
     --under_way_;
     changed_.notify_all();
   }
@@ -139,7 +148,8 @@ class Queue {
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ProblemTuner*> order_;
+  std::deque<ProblemTuner*> order_, cut_short_;
+  bool last_round_ = false;  // nothing comes a third time
   int under_way_ = 0;
   double weight_ = 0;
 };
@@ -155,14 +165,14 @@ void serve(Measurer& measurer, Queue& queue, const StopCondition& stop, std::siz
   while (ProblemTuner* const tuner = queue.next(stop, devices, &seconds)) {
     try {
       tuner->run(measurer, stop.slice(seconds));
-      queue.finished();
+      queue.finished(tuner);
     } catch (const HardwareFailure&) {
       queue.give_back(tuner);
       const std::lock_guard lock(failures.mutex);
       if (!failures.hardware) failures.hardware = std::current_exception();
       return;
     } catch (...) {
-      queue.finished();
+      queue.finished(tuner);
       const std::lock_guard lock(failures.mutex);
       if (!failures.other) failures.other = std::current_exception();
       return;

@@ -9,6 +9,7 @@
 #include "runtime/keys.h"
 #include "tests/unit/fake_compiler.h"
 #include "tests/unit/fake_measurer.h"
+#include "tuner/halving.h"
 #include "tuner/kernel_pool.h"
 #include "tuner/run.h"
 
@@ -348,6 +349,34 @@ TEST_CASE_FIXTURE(Fixture, "where compiling is slow every problem still has a wi
     CHECK(p.counts.unbuilt > 0);
   }
   CHECK(report.seconds < 4);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a problem that its share of the time cut short comes again in what the others left") {
+  const double launch = 0.5;
+  gpu.seconds = [=](const Problem&, const Config& c) { return c.block_n == 64 ? launch : 1.1 * launch; };
+  RaceOptions least = options_for(Round::finals, 1.1 * launch);
+  least.turns = kFewestFinalTurns;
+  least.rest_seconds = 0;
+  const double needed = expected_seconds(least, 4, 1.1 * launch);  // far more than this takes, as measuring is invented
+  Problem other = problem;
+  other.causal = !other.causal;
+  request.problems = {problem, other};
+  SUBCASE("enough for one") {
+    request.seconds = 1.3 * needed;
+    const Report report = tune();
+    for (const ProblemReport& p : report.problems) {
+      CAPTURE(to_string(p.problem));
+      CHECK(p.outcome == Outcome::tuned);
+      CHECK(p.message.empty());
+      CHECK(store.winner(plan_key(p.problem))->session_finished);
+    }
+  }
+  SUBCASE("not enough for any") {
+    request.seconds = 0.3 * needed;
+    const Report report = tune();
+    for (const ProblemReport& p : report.problems) CHECK(p.outcome == Outcome::partial);
+    CHECK(report.problems[0].message == "the budget ended before the finals");
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "a kernel that waits is given up once nobody wants it") {
