@@ -101,7 +101,7 @@ void give_tools(Measurer& measurer, const ToolCode& tools) {
 }
 
 // Hands problems to the devices, the heaviest first; a device that fails gives its problem back. Those that were cut
-// short come once more when all have been served: others may have left some of their time.
+// short come again when all have been served, since others leave some of their time, as long as that completes any.
 class Queue {
  public:
   explicit Queue(std::deque<ProblemTuner*> order) : order_(std::move(order)) {
@@ -113,11 +113,10 @@ class Queue {
   ProblemTuner* next(const StopCondition& stop, std::size_t devices, double* seconds) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !order_.empty() || under_way_ == 0; });
-    if (order_.empty() && !stop.expired()) {
+    if (order_.empty() && std::exchange(completed_, false) && !stop.expired()) {
       order_ = std::exchange(cut_short_, {});
       weight_ = 0;
       for (const ProblemTuner* tuner : order_) weight_ += tuner->weight();
-      last_round_ = true;
     }
     if (order_.empty()) return nullptr;
     ProblemTuner* const tuner = order_.front();
@@ -129,7 +128,7 @@ class Queue {
   }
   void finished(ProblemTuner* tuner) {
     const std::lock_guard lock(mutex_);
-    if (tuner->cut_short() && !last_round_) cut_short_.push_back(tuner);
+    tuner->cut_short() ? cut_short_.push_back(tuner) : void(completed_ = true);
     --under_way_;
     changed_.notify_all();
   }
@@ -149,7 +148,7 @@ class Queue {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ProblemTuner*> order_, cut_short_;
-  bool last_round_ = false;  // nothing comes a third time
+  bool completed_ = false;  // any since all were served
   int under_way_ = 0;
   double weight_ = 0;
 };

@@ -358,9 +358,12 @@ TEST_CASE_FIXTURE(Fixture, "a problem that its share of the time cut short comes
   least.turns = kFewestFinalTurns;
   least.rest_seconds = 0;
   const double needed = expected_seconds(least, 4, 1.1 * launch);  // far more than this takes, as measuring is invented
-  Problem other = problem;
-  other.causal = !other.causal;
-  request.problems = {problem, other};
+  request.problems.clear();
+  for (const int head_dim : {64, 96, 128}) {
+    Problem p = problem;
+    p.head_dim = p.head_dim_v = head_dim;
+    request.problems.push_back(p);
+  }
   SUBCASE("enough for one") {
     request.seconds = 1.3 * needed;
     const Report report = tune();
