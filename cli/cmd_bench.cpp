@@ -28,7 +28,7 @@ struct Flags {
   CacheFlag cache;
   std::vector<std::string> configs, packs;
   std::string regime = "both";
-  std::optional<std::string> turns, launches, seconds, out, budget, commit;
+  std::optional<std::string> turns, launches, seconds, out, budget, commit, fa3;
   bool allow_unsigned = false, no_compiler = false, no_cache = false, csv = false, peers = false;
 
   // A turn's values where they are given.
@@ -60,6 +60,7 @@ void check(const Flags& flags) {
     refuse(flags.out.has_value(), "out", kBeside);
     refuse(flags.budget.has_value(), "budget", kBeside);
     refuse(flags.commit.has_value(), "commit", kBeside);
+    refuse(flags.fa3.has_value(), "fa3", kBeside);
   }
 }
 
@@ -101,6 +102,10 @@ PeerBench peer_bench(const Flags& flags, const std::vector<Problem>& problems) {
   if (flags.budget) bench.budget = parse_duration("budget", *flags.budget);
   bench.out = flags.out.value_or(to_string(bench.op));
   bench.commit = flags.commit.value_or("");
+  if (flags.fa3 && bench.op != Op::forward)
+    fail(ErrorCode::invalid_argument, "fa3: '{}' with op = {} (allowed: with forward)", *flags.fa3,
+         to_string(bench.op));
+  bench.fa3 = flags.fa3.value_or("");
   bench.device = flags.device.ordinal();
   if (flags.cache.given()) bench.cache_directory = flags.cache.directory();
   bench.use_cache = !flags.no_cache;
@@ -273,6 +278,8 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   of_peers("--out", flags->out, "beginning of the files' names (default: the op)", "PREFIX");
   of_peers("--budget", flags->budget, "time for everything (default: 150)", "TIME");
   of_peers("--commit", flags->commit, "what was measured, for the record", "ID");
+  of_peers("--fa3", flags->fa3, "FlashAttention-3 as bench/peers/build_fa3.sh makes it (default: its recorded speed)",
+           "LIB");
 }
 
 }  // namespace attune::cli

@@ -124,6 +124,7 @@ std::vector<std::string> peer_arguments(const PeerBench& bench) {
   for (const std::string& pack : bench.packs) add("--pack", pack);
   if (bench.allow_unsigned) words.emplace_back("--allow-unsigned-packs");
   if (!bench.commit.empty()) add("--commit", bench.commit);
+  if (!bench.fa3.empty()) add("--fa3", bench.fa3);
   add("--out", bench.out);
   words.emplace_back("--html");
   return words;

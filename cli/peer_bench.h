@@ -27,6 +27,7 @@ struct PeerBench {
   std::optional<double> budget;       ///< seconds for everything
   std::string out = "forward";        ///< beginning of the files' names
   std::string commit;                 ///< for the record
+  std::string fa3;                    ///< forward: FlashAttention-3 as a library; empty: by its recorded speed
   int device = 0;
   std::string cache_directory;  ///< empty: as attune finds it
   bool use_cache = true;

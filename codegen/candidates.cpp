@@ -107,10 +107,12 @@ std::string barrier_structure(const KernelSpec& spec) {
                      c.skip_idle, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge));
 }
 
-// Whether O's buffer may as well hold all of it.
-bool fits_in_one_piece(const Arch& arch, KernelSpec spec) {
+// Whether the next tile's products may go on beside the store of this O. Its pieces wait for each other, which only
+// pays where its buffer cannot hold all of it; beyond head dim 128 it was slower at every length.
+bool may_overlap(const Arch& arch, KernelSpec spec) {
+  if (spec.config.o_pieces == 1) return true;
   spec.config.o_pieces = 1;
-  return !violates(arch, spec);
+  return spec.head_dim_v <= 128 && violates(arch, spec);
 }
 
 // Most of listing a space is playing its structures, which problems share.
@@ -180,7 +182,7 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
     if (p.causal && dominated(c)) return;
     const KernelSpec spec = specialise(arch, p, c);
     if (violates(arch, spec)) return;
-    if (c.boundary == Boundary::overlapped && c.o_pieces > 1 && fits_in_one_piece(arch, spec)) return;
+    if (c.boundary == Boundary::overlapped && !may_overlap(arch, spec)) return;
     c.skip_idle = has_idle_rows(p, c);
     if (c.skip_idle && !runs(specialise(arch, p, c))) c.skip_idle = false;
     if (!c.skip_idle && !runs(spec)) return;

@@ -59,7 +59,7 @@ _attune() {
       ;;
     bench)
       words+=" $problems --device --cache-dir --config --pack --allow-unsigned --no-compiler --no-cache --regime --turns
-        --launches --seconds --csv --peers --out --budget --commit"
+        --launches --seconds --csv --peers --out --budget --commit --fa3"
       ;;
     explain) words+=" $problem --cache-dir --device-identity --limit" ;;
     cache)

@@ -98,6 +98,7 @@ TEST_CASE("peers: the script's arguments") {
   bench.budget = 90;
   bench.out = "x/y";
   bench.commit = "abc";
+  bench.fa3 = "fa3.so";
   bench.device = 1;
   bench.cache_directory = "here";
   bench.use_cache = false;
@@ -106,8 +107,8 @@ TEST_CASE("peers: the script's arguments") {
   CHECK(text_of(cli::peer_arguments(bench)) ==
         "--no-grid --problem " + to_string(Problem{.batch = 2}) +
             " --config plan --config block_n=64 --modes sustained --rounds 4 --sustained-rounds 4 --load 0.25 --budget "
-            "90 --device 1 --cache-dir here --no-cache --pack a --pack b --allow-unsigned-packs --commit abc --out x/y "
-            "--html");
+            "90 --device 1 --cache-dir here --no-cache --pack a --pack b --allow-unsigned-packs --commit abc --fa3 "
+            "fa3.so --out x/y --html");
 }
 
 TEST_CASE("peers: where script and library are looked for") {
@@ -231,6 +232,8 @@ TEST_CASE("peers: options that exclude or need each other") {
   usage({"--out", "x"}, "out: needs --peers");
   usage({"--budget", "9"}, "budget: needs --peers");
   usage({"--commit", "x"}, "commit: needs --peers");
+  usage({"--fa3", "x"}, "fa3: needs --peers");
+  usage({"--peers", "--op", "backward", "--fa3", "x"}, "fa3: 'x' with op = backward (allowed: with forward)");
   usage({"--grid", "fa4"}, "grid: 'fa4' is unknown (allowed: fa3)");
   usage({"--grid", "fa3", "--head-dim", "64"}, "grid: says what --head-dim would say");
   usage({"--grid", "fa3", "--deterministic", "--peers"}, "deterministic: 1 with op = forward");
