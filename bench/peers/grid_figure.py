@@ -19,7 +19,7 @@ OTHER_PEER = "best_tflops"  # the peer's speed where that is not cuDNN
 SERIES = {  # column: (name, colour, marker)
     "attune_tflops": ("attune", "#0b5cad", "circle"),
     "cudnn_tflops": ("cuDNN", "#c2570c", "square"),
-    "fa3_tflops": ("FlashAttention-3, from records", "#3f7d20", "triangle"),
+    "fa3_tflops": ("FlashAttention-3", "#3f7d20", "triangle"),
     OTHER_PEER: ("FlashAttention-2", "#7a3e9d", "diamond"),
 }
 RATIO_COLOUR = SERIES["attune_tflops"][1]
@@ -34,8 +34,8 @@ HEAD, LINE = 64, 16  # heights: of title and legend, of a line of text
 
 
 def draw(rows, about):
-    """The <svg> element. `about` is the environment, of which the SMs count and GPU, driver, date and commit are
-    named."""
+    """The <svg> element. `about` is the environment, of which the SMs count, GPU, driver, date and commit are named, and
+    `fa3` says whether FlashAttention-3 was measured."""
     found = grid_table.panels(rows)
     notes = captions(rows, about)
     lines = math.ceil(len(found) / COLUMNS)
@@ -44,7 +44,7 @@ def draw(rows, about):
     height = HEAD + lines * PANEL_HEIGHT + LINE * len(notes) + 8
     subject = grid_table.subject(rows).capitalize()
     svg = picture(width, height, f"{subject}: TFLOP/s and ratio to the best peer")
-    _head(svg, rows, subject)
+    _head(svg, rows, subject, about)
     scales = Scales(found, sms_of(about))
     for index, panel in enumerate(found):
         x, y = index % COLUMNS * PANEL_WIDTH, HEAD + index // COLUMNS * PANEL_HEIGHT
@@ -110,7 +110,11 @@ class Scales:
 # -- panels ----------------------------------------------------------------------------------------
 
 
-def _head(svg, rows, subject):
+def measures_fa3(about):
+    return about.get("fa3") == "measured"
+
+
+def _head(svg, rows, subject, about):
     _text(
         svg,
         12,
@@ -122,6 +126,8 @@ def _head(svg, rows, subject):
     x = 12
     for column, (name, colour, marker) in SERIES.items():
         if any(speed(row, column) is not None for row in rows):
+            if column == "fa3_tflops" and not measures_fa3(about):
+                name += ", from records"
             _marker(svg, marker, x + 6, 42, colour)
             _text(svg, x + 16, 46, name)
             x += 40 + 6 * len(name)

@@ -320,6 +320,7 @@ def main(operation):
     cells, runtime = prepare(args, operation, wanted(args, operation))
     nvml = environment.open_nvml()
     described = environment.describe(args, runtime.lib, nvml)
+    described["fa3"] = "measured" if any(cell.fa3 for cell in cells) else "recorded"
     print(f"prepared {len(cells)} problems in {time.monotonic() - begin:.0f} s", file=sys.stderr)
     unmeasured = False
     for mode in MODES:

@@ -37,11 +37,15 @@ NOTES = (
     "TFLOP/s count 2 B H pairs (D + D_v) operations, backward 2 B H pairs (3 D + 2 D_v); pairs as the mask leaves them, "
     "half of them if the lengths are equal. best is the faster peer; ratio is attune over best in each round, median over "
     "the rounds.",
-    "cudnn_tflops: cuDNN through PyTorch, in the same process, in turn with attune. fa3_tflops: not measured in this "
-    "run; in bursts cuDNN's speed here times the recorded ratio of the two, else a recorded speed.",
+    "cudnn_tflops: cuDNN through PyTorch, in the same process, in turn with attune.",
     "sm_mhz is the clock that a spin of known cycles saw right after attune's launches (the median of the rounds). "
     "While the tensor cores work under a power cap the clock may be lower, so the limit is an upper bound.",
     "An empty cell is a number that was not measured.",
+)
+FA3_MEASURED = "fa3_tflops: FlashAttention-3 in the same process, in turn with the others."
+FA3_RECORDED = (
+    "fa3_tflops: not measured in this run; in bursts cuDNN's speed here times the recorded ratio of the two, else a "
+    "recorded speed."
 )
 
 
@@ -91,7 +95,7 @@ def page(rows, about):
     body.append(grid_figure.draw(rows, about))
     _add(body, "h2", "Where and how")
     _about_table(body, about)
-    for note in NOTES:
+    for note in (*NOTES, FA3_MEASURED if grid_figure.measures_fa3(about) else FA3_RECORDED):
         _add(body, "p", note)
     _add(body, "h2", "All cells")
     _cells_table(body, rows)
@@ -223,7 +227,7 @@ def arguments():
         default=[],
         type=key_and_text,
         metavar="KEY=TEXT",
-        help="of the environment: gpu, sms, driver, date, commit, command, ...; may be given again",
+        help="of the environment: gpu, sms, driver, date, commit, command, fa3 (measured or recorded), ...; may be given again",
     )
     return parser.parse_args()
 

@@ -336,6 +336,7 @@ class Runs(Folder):
             next(grid.fa3(("bf16",), (128,), (False,)))
         )
         self.assertEqual(row["fa3_tflops"], f"{recorded * 2.5 * forward / 2e9:.1f}")
+        self.assertIn("FlashAttention-3, from records", (self.folder / "out_burst.html").read_text())
 
     def test_flash_attention_3_in_this_process_is_timed_in_turn(self):
         def fa3():
@@ -358,6 +359,8 @@ class Runs(Folder):
         self.assertEqual(float(measured["ratio"]), 1.6)
         self.assertNotEqual(table["fa3_tflops"], "")
         self.assertEqual([p["fa3_measured"] for p in document["problems"]], [False, True])
+        self.assertEqual(document["environment"]["fa3"], "measured")
+        self.assertNotIn("from records", (self.folder / "out_burst.html").read_text())
         self.assertEqual([p["fa3_errors"] for p in document["problems"]], [None, {"o": 0.002}])
         self.assertEqual(document["problems"][1]["rounds"][0]["fa3"]["ms"], 1.6)
 
