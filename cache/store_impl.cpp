@@ -238,12 +238,13 @@ StoreImpl::Found StoreImpl::look_at(const std::string& file) {
     case SchemaState::foreign: throw Fault(FaultKind::corrupt, "it is not a cache");
   }
   if (writable_) {
+    database->set_busy_timeout(std::chrono::milliseconds(0));
     try {
       renew_views(*database);
-    } catch (const Fault& fault) {
-      if (fault.kind() == FaultKind::corrupt)
-        throw;  // else: the next who opens it may succeed; nothing here reads them
+    } catch (const Fault&) {
+      // Nothing here reads them, and the next who opens the file may succeed. What is damaged shows when it is read.
     }
+    database->set_busy_timeout(options_.busy_timeout);
   }
   disk_ = std::move(database);
   return Found::ours;

@@ -44,8 +44,12 @@ void ProblemTuner::report_winner() {
   const bool complete =
       report_.outcome == Outcome::tuned || report_.outcome == Outcome::kept || report_.outcome == Outcome::known;
   cache::Store& store = log_.store();
-  std::optional<cache::Winner> winner = store.winner(log_.plan_key(), complete ? kBurst : "");
+  const char* const regime = run_.request.sustained ? kSustained : kBurst;
+  std::optional<cache::Winner> winner = store.winner(log_.plan_key(), complete ? regime : "");
   if (!winner) winner = store.winner(log_.plan_key());
+  report_.ties.clear();  // of an earlier call
+  report_.heuristic.reset();
+  report_.sustained.reset();
   if (!winner) {
     report_.outcome = Outcome::failed;
     if (report_.message.empty()) report_.message = "no config could be timed";
@@ -75,7 +79,7 @@ void ProblemTuner::report_winner() {
   if (const auto sustained = store.winner(log_.plan_key(), kSustained);
       sustained && sustained->session == winner->session)
     report_.sustained = timing_of(*sustained);
-  if (report_.outcome == Outcome::tuned && incumbent_ && winner->config == incumbent_->config) {
+  if (report_.outcome == Outcome::tuned && is_incumbent(winner->regime, winner->config)) {
     report_.outcome = Outcome::kept;
     report_.message = "the incumbent was not clearly beaten";
   }

@@ -64,9 +64,16 @@ void ProblemTuner::add_incumbents() {
   if (incumbent_ && !incumbent_->session_finished) incumbent_.reset();  // it never won anything
   if (!incumbent_) return;
   std::vector<std::string> texts{incumbent_->config};
+  for (const char* regime : {kBurst, kSustained}) {
+    const std::optional<cache::Winner> last = log_.store().winner(log_.plan_key(), regime);
+    if (!last || !last->session_finished) continue;
+    incumbents_[regime] = last->config;
+    if (last->config != texts.front()) texts.push_back(last->config);
+  }
+  const std::size_t winners = texts.size();
   for (const cache::Standing& standing : log_.store().alternates(log_.plan_key(), {}, kRacedAgain))
     texts.push_back(standing.config);
-  if (incumbent_->environment == run_.environment) texts.resize(1);
+  if (incumbent_->environment == run_.environment) texts.resize(winners);
   for (const std::string& text : texts) {
     try {
       add(codegen::parse_config(text));
@@ -74,6 +81,11 @@ void ProblemTuner::add_incumbents() {
       // Another version wrote it, and what it means is not known here.
     }
   }
+}
+
+bool ProblemTuner::is_incumbent(const std::string& regime, const std::string& config) const {
+  const auto found = incumbents_.find(regime);
+  return found != incumbents_.end() && found->second == config;
 }
 
 void ProblemTuner::look_up() {
@@ -250,7 +262,7 @@ bool ProblemTuner::settle(Measurer& measurer, Candidate& c) {
 void ProblemTuner::give_up_unbuilt() {
   for (Candidate& c : candidates_) {
     if (c.settled) continue;
-    c.settled = true;
+    c.settled = c.unbuilt = true;
     ++report_.counts.unbuilt;
     run_.pool.give_up(c.kernel);
   }
@@ -307,7 +319,14 @@ ProblemReport ProblemTuner::run(Measurer& measurer, const StopCondition& stop) {
   if (known()) return report_;
   const double start = stop.elapsed();
   if (std::exchange(cut_short_, false)) {
-    for (Candidate& c : candidates_) c.resumed = c.seconds > 0;
+    // What has been built by now may still come in; nothing more is chosen.
+    searcher_.reset();
+    for (Candidate& c : candidates_) {
+      c.resumed = c.seconds > 0;
+      if (!c.unbuilt || c.kernel->state != KernelPool::State::ready) continue;
+      c.settled = c.unbuilt = false;
+      --report_.counts.unbuilt;
+    }
     report_.message.clear();
   }
   try {

@@ -69,6 +69,7 @@ class ProblemTuner {
     bool in = false;       // may race
     bool resumed = false;  // timed by an earlier run of this session
     bool variant = false;  // a launch variant of another candidate
+    bool unbuilt = false;  // given up before its kernel was there
     Json errors;
   };
 
@@ -97,7 +98,9 @@ class ProblemTuner {
   void brief_round(Measurer& measurer, const std::vector<Candidate*>& entrants, const RaceOptions& options);
   std::vector<Candidate*> with_variants(const std::vector<Candidate*>& best);
   std::vector<Candidate*> timed();
-  /// The heuristic's config and the incumbent run in every round: the winner is compared with both.
+  /// Whether it won this regime's last tuning that was completed.
+  bool is_incumbent(const std::string& regime, const std::string& config) const;
+  /// The heuristic's config and the incumbents run in every round: the winner is compared with them.
   bool goes_through(const Candidate& c) const;
   std::vector<Candidate*> keep(const std::vector<Candidate*>& from, std::size_t count) const;
   std::vector<Candidate*> finalists(const std::vector<Candidate*>& from) const;
@@ -121,9 +124,10 @@ class ProblemTuner {
   std::deque<Candidate> candidates_;  // addresses stay
   std::size_t others_ = 0;            // of them: by select_other_code()
   std::map<std::string, Candidate*> by_text_;
-  std::optional<cache::Winner> incumbent_;
-  codegen::Config guess_;  // the default config
-  std::string heuristic_;  // text of the default config
+  std::optional<cache::Winner> incumbent_;         // what is served
+  std::map<std::string, std::string> incumbents_;  // regime -> config of its last winner
+  codegen::Config guess_;                          // the default config
+  std::string heuristic_;                          // text of the default config
   bool cut_short_ = false;
   ProblemReport report_;
 };

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "tuner/problem_tuner.h"
 
@@ -54,7 +56,7 @@ std::vector<ProblemTuner::Candidate*> ProblemTuner::timed() {
 }
 
 bool ProblemTuner::goes_through(const Candidate& c) const {
-  return c.text == heuristic_ || (incumbent_ && c.text == incumbent_->config);
+  return c.text == heuristic_ || is_incumbent(kBurst, c.text) || is_incumbent(kSustained, c.text);
 }
 
 double ProblemTuner::launch_seconds(const std::vector<Candidate*>& entrants) const {
@@ -163,7 +165,7 @@ std::vector<ProblemTuner::Candidate*> ProblemTuner::finalists(const std::vector<
 void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
   first_round(measurer, stop);
   std::vector<Candidate*> field = timed();
-  report_.counts.raced = static_cast<int>(field.size());
+  report_.counts.raced = static_cast<int>(std::ranges::count(field, false, &Candidate::variant));
   if (field.empty()) {
     report_.message = "no config passed the compiler, the gate and the clock";
     return;
@@ -195,19 +197,15 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     field = still_in(field);
   }
   field = finalists(field);
-  if (field.empty()) {
-    report_.message = "no config survived the race";
-    return;
-  }
-  const auto cut_short = [this](const char* message) {
-    cut_short_ = true;
-    report_.outcome = Outcome::partial;
-    report_.message = message;
+  const auto ended_before = [&](const char* what) {
+    cut_short_ = !still_in(field).empty();
+    if (cut_short_) report_.outcome = Outcome::partial;
+    report_.message = cut_short_ ? fmt::format("the budget ended before {}", what) : "no config survived the race";
   };
-  if (!finals(measurer, field, stop)) return cut_short("the budget ended before the finals");
+  if (field.empty() || !finals(measurer, field, stop)) return ended_before("the finals");
   field = still_in(field);
   if (run_.request.sustained && !sustained_finals(measurer, keep(field, kept_after(Round::finals, field.size())), stop))
-    return cut_short("the budget ended before the sustained race");
+    return ended_before("the sustained race");
   log_.finish();
   report_.outcome = Outcome::tuned;
 }
@@ -251,7 +249,8 @@ bool ProblemTuner::sustained_finals(Measurer& measurer, const std::vector<Candid
     ordered.push_back(results[c->id]);
   }
   if (ended.empty()) return false;
-  commit(ended, ordered, kSustained, conditions_of(readings, ordered));
+  report_.conditions = conditions_of(readings, ordered);
+  commit(ended, ordered, kSustained, report_.conditions);
   return true;
 }
 
@@ -266,21 +265,21 @@ void ProblemTuner::commit(const std::vector<Candidate*>& entrants, const std::ve
   std::size_t best = 0, incumbent = entrants.size();
   for (std::size_t i = 0; i < entrants.size(); ++i) {
     if (intervals[i].median < intervals[best].median) best = i;
-    // Who won under load is not held by who won in bursts, nor the other way round.
-    if (incumbent_ && incumbent_->regime == regime && entrants[i]->text == incumbent_->config) incumbent = i;
+    // Each regime has its own: who won in bursts has no privilege under load.
+    if (is_incumbent(regime, entrants[i]->text)) incumbent = i;
     entrants[i]->seconds = intervals[i].median;
   }
-  // Of configs that tie, the cache takes the one with the lowest median. One that ties with the incumbent and would
-  // come before it is therefore left among the brief trials: noise alone must not change what is served.
+  // The cache takes the lowest median. While the incumbent ties with the best, who would come before it is therefore
+  // left among the brief trials: noise alone must not change what is served.
   const bool kept = incumbent < entrants.size() && intervals[incumbent].low <= intervals[best].high;
   const Json seen{{"sm_mhz", conditions.sm_mhz},
                   {"watts", conditions.watts ? Json(*conditions.watts) : Json()},
                   {"throttle", conditions.throttle},
                   {"spread", conditions.spread}};
   const auto steps_back = [&](std::size_t i) {
-    if (!kept || i == incumbent || intervals[i].low > intervals[best].high) return false;
-    return std::tie(intervals[i].median, entrants[i]->text) <
-           std::tie(intervals[incumbent].median, entrants[incumbent]->text);
+    return kept && i != incumbent &&
+           std::tie(intervals[i].median, entrants[i]->text) <
+               std::tie(intervals[incumbent].median, entrants[incumbent]->text);
   };
   for (std::size_t i = 0; i < entrants.size(); ++i) {
     Candidate& c = *entrants[i];

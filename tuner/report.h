@@ -60,8 +60,8 @@ struct ProblemReport {
   std::string plan_key;
   std::string session;  ///< empty if nothing was measured
   Outcome outcome = Outcome::failed;
-  std::string message;  ///< why it failed, is partial or was kept; else empty
-  std::optional<Timing> winner;
+  std::string message;              ///< why it failed, is partial or was kept; else empty
+  std::optional<Timing> winner;     ///< under load if that was asked for
   std::vector<Timing> ties;         ///< not clearly slower than the winner, by median
   std::optional<Timing> sustained;  ///< the winner under sustained load, if that was asked for
   /// default_config()'s time in the same race. Empty if it could not be built or was not raced.

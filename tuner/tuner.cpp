@@ -113,7 +113,7 @@ class Queue {
   ProblemTuner* next(const StopCondition& stop, std::size_t devices, double* seconds) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !order_.empty() || under_way_ == 0; });
-    if (order_.empty() && std::exchange(completed_, false) && !stop.expired()) {
+    if (order_.empty() && std::exchange(completed_, false) && !failed_ && !stop.expired()) {
       order_ = std::exchange(cut_short_, {});
       weight_ = 0;
       for (const ProblemTuner* tuner : order_) weight_ += tuner->weight();
@@ -129,6 +129,13 @@ class Queue {
   void finished(ProblemTuner* tuner) {
     const std::lock_guard lock(mutex_);
     tuner->cut_short() ? cut_short_.push_back(tuner) : void(completed_ = true);
+    --under_way_;
+    changed_.notify_all();
+  }
+  /// It threw: the run as a whole will, too.
+  void failed() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
     --under_way_;
     changed_.notify_all();
   }
@@ -149,6 +156,7 @@ class Queue {
   std::condition_variable changed_;
   std::deque<ProblemTuner*> order_, cut_short_;
   bool completed_ = false;  // any since all were served
+  bool failed_ = false;
   int under_way_ = 0;
   double weight_ = 0;
 };
@@ -171,7 +179,7 @@ void serve(Measurer& measurer, Queue& queue, const StopCondition& stop, std::siz
       if (!failures.hardware) failures.hardware = std::current_exception();
       return;
     } catch (...) {
-      queue.finished(tuner);
+      queue.failed();
       const std::lock_guard lock(failures.mutex);
       if (!failures.other) failures.other = std::current_exception();
       return;

@@ -9,6 +9,12 @@ set -euo pipefail
 fa=$1/hopper cutlass=$2/include out=$3 jobs=${4:-1}
 here=$(cd "$(dirname "$0")" && pwd)
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+refuse() { echo "build_fa3.sh: $*" >&2; exit 2; }
+[ -f "$fa/flash_fwd_launch_template.h" ] || refuse "FLASH_ATTENTION: '$1' (allowed: a checkout with hopper/flash_fwd_launch_template.h)"
+[ -f "$cutlass/cutlass/cutlass.h" ] || refuse "CUTLASS: '$2' (allowed: a checkout with include/cutlass/cutlass.h; git submodule update --init makes one)"
+[ -d "$(dirname "$out")" ] || refuse "OUT.so: '$out' (allowed: in a folder that exists)"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || refuse "JOBS: '$jobs' (allowed: a number from 1)"
+[ -x "$nvcc" ] || refuse "nvcc: neither in PATH nor in /usr/local/cuda/bin"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=(-O3 -std=c++17 --use_fast_math -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DCUTLASS_ENABLE_GDC_FOR_SM90
@@ -17,6 +23,7 @@ flags=(-O3 -std=c++17 --use_fast_math -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_E
 for part in BACKWARD SPLIT PAGEDKV APPENDKV LOCAL SOFTCAP PACKGQA FP8 VARLEN SM8x; do
   flags+=("-DFLASHATTENTION_DISABLE_$part")
 done
-printf '%s\n' 64 128 256 | xargs -P "$jobs" -I{} \
+# 255 has xargs start nothing more.
+printf '%s\n' 64 128 256 | xargs -P "$jobs" -I{} bash -c '"$@" || exit 255' nvcc \
   "$nvcc" "${flags[@]}" -I"$fa" -I"$cutlass" -DFA3_HEAD_DIM={} -c "$here/fa3_forward.cu" -o "$work/{}.o"
 "$nvcc" -shared -cudart static -o "$out" "$work"/*.o

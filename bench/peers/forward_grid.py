@@ -5,6 +5,7 @@ Writes OUT_burst.csv and OUT_sustained.csv, a row for each problem and config, a
 right; 1 something is wrong or failed; 3 no usable GPU; 5 the budget ended before every problem was measured.
 """
 
+import argparse
 import collections
 import sys
 
@@ -32,13 +33,16 @@ class Forward(grid_run.Operation):
             help=f"of the inputs: {scores.MEANING} (default: {scores.NORMAL}; {scores.PEAKED} for problems of peaked scores)",
         )
         group.add_argument(
-            "--fa3", metavar="LIB", help="FlashAttention-3 as build_fa3.sh makes it, instead of the table's figures"
+            "--fa3",
+            type=fa3_library,
+            metavar="LIB",
+            help="FlashAttention-3 as build_fa3.sh makes it, instead of the table's figures",
         )
 
     def prepare(self, args, runtime, problems, made):
         self._scores = args.scores
         self._arena = tensors.Arena(problems)
-        self._fa3 = peers.Fa3Library(args.fa3) if args.fa3 else None
+        self._fa3 = args.fa3
 
     def tensors(self, problem):
         kind = scores.PEAKED if problem.scores == "peaked" else self._scores
@@ -52,6 +56,13 @@ class Forward(grid_run.Operation):
 
     def exact(self, problem, views):
         return SampledRows(problem, views)
+
+
+def fa3_library(path):
+    try:
+        return peers.Fa3Library(path)
+    except (OSError, AttributeError) as error:  # no library, or not this one
+        raise argparse.ArgumentTypeError(f"'{path}': {error}") from None
 
 
 class SampledRows:

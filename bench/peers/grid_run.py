@@ -76,6 +76,7 @@ def arguments(operation):
         description=operation.description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         prog=f"{operation.op}_grid.py",
+        allow_abbrev=False,  # --fa3 is not --fa3-table
     )
     group = parser.add_argument_group("problems")
     group.add_argument(

@@ -1,4 +1,4 @@
-"""The kernels to beat: cuDNN and FlashAttention-2 through PyTorch, FlashAttention-3 by a table."""
+"""The kernels to beat: cuDNN and FlashAttention-2 through PyTorch, FlashAttention-3 as a library or by a table."""
 
 import csv
 import ctypes

@@ -240,6 +240,13 @@ class Options(Folder):
 
 
 class Fa3(unittest.TestCase):
+    def test_a_path_that_is_not_the_library(self):
+        for path in ("/nowhere/libfa3.so", str(ROOT / "README.md"), importlib.util.find_spec("_ctypes").origin):
+            found = arguments(forward_grid.Forward(), "--fa3", path)
+            self.assertTrue(found.startswith("2: usage: "), found)
+            self.assertIn(f"argument --fa3: '{path}': ", found)
+        self.assertIn("unrecognized arguments", arguments(backward_grid.Backward(), "--fa3", "x"))
+
     def test_problems_of_the_library(self):
         library = peers.Fa3Library.__new__(peers.Fa3Library)
         library._functions = {dim: f"of {dim}" for dim in peers.Fa3Library.DIMS}

@@ -2,6 +2,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -293,6 +294,19 @@ TEST_CASE("a file's views are those of the version that opens it") {
   REQUIRE(rows_of(file, all) != made);
   Store::open(options_for(folder.path())).winner(key_of("p"));
   CHECK(rows_of(file, all) == made);
+  const auto version = rows_of(file, "PRAGMA schema_version");
+  Store::open(options_for(folder.path())).winner(key_of("p"));
+  CHECK(rows_of(file, "PRAGMA schema_version") == version);  // nothing was written where nothing had to be
+
+  // Another's write transaction is not waited for: only the views are out of date then.
+  REQUIRE(sqlite3_open(file.c_str(), &raw) == SQLITE_OK);
+  REQUIRE(sqlite3_exec(raw, "DROP VIEW winners; CREATE VIEW winners AS SELECT 1 AS config; BEGIN IMMEDIATE", nullptr,
+                       nullptr, nullptr) == SQLITE_OK);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_FALSE(Store::open(options_for(folder.path())).winner(key_of("p")));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+  sqlite3_close(raw);
+  CHECK(rows_of(file, all) != made);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a damaged trial counts for nothing") {

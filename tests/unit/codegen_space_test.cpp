@@ -131,6 +131,25 @@ TEST_CASE("the space is large, its members are distinct, and every one fits") {
   }
 }
 
+TEST_CASE("boundaries overlap with O in pieces where it does not fit whole, and not beyond head dim 128") {
+  const auto overlapped = [](const std::string& problem) {
+    std::vector<Config> found;
+    for (const Config& c : candidates(kArch, parse_problem(problem)))
+      if (c.boundary == Boundary::overlapped && c.o_pieces > 1) found.push_back(c);
+    return found;
+  };
+  for (const char* mask : {",causal=0", ",causal=1"}) {
+    const std::string problem = std::string("head_dim=128,heads=16,batch=1,seqlen_q=16384,seqlen_k=16384") + mask;
+    const std::vector<Config> found = overlapped(problem);
+    CHECK(!found.empty());
+    for (Config c : found) {
+      c.o_pieces = 1;
+      CHECK(violates(kArch, specialise(kArch, parse_problem(problem), c)));
+    }
+    CHECK(overlapped(std::string("head_dim=256,heads=8,batch=1,seqlen_q=16384,seqlen_k=16384") + mask).empty());
+  }
+}
+
 TEST_CASE("every head dim has candidates and a default") {
   for (int d = 8; d <= 256; d += 8)
     for (bool causal : {false, true}) {
