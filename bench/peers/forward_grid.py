@@ -1,4 +1,4 @@
-"""Times attune's forward kernels against cuDNN and FlashAttention-3, which is in the same process, too, or in a table.
+"""Times attune's forward kernels against cuDNN and FlashAttention-3; the latter from a library or by a table.
 
 Writes OUT_burst.csv and OUT_sustained.csv, a row for each problem and config, and a JSON file beside each, with
 --html a page with plots, too; README.md in bench/ says what the numbers mean. Exit status: 0 all is measured and

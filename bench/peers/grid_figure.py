@@ -110,8 +110,15 @@ class Scales:
 # -- panels ----------------------------------------------------------------------------------------
 
 
-def measures_fa3(about):
-    return about.get("fa3") == "measured"
+# Behind the name of FlashAttention-3, by what the environment says of its figures.
+FA3_SOURCES = {"measured": "", "both": ", in part from records", "recorded": ", from records"}
+
+
+def source_of_fa3(about):
+    source = about.get("fa3") or "recorded"
+    if source not in FA3_SOURCES:
+        raise grid_table.TableError(f"fa3: '{source}' (allowed: {', '.join(FA3_SOURCES)})")
+    return source
 
 
 def _head(svg, rows, subject, about):
@@ -126,8 +133,8 @@ def _head(svg, rows, subject, about):
     x = 12
     for column, (name, colour, marker) in SERIES.items():
         if any(speed(row, column) is not None for row in rows):
-            if column == "fa3_tflops" and not measures_fa3(about):
-                name += ", from records"
+            if column == "fa3_tflops":
+                name += FA3_SOURCES[source_of_fa3(about)]
             _marker(svg, marker, x + 6, 42, colour)
             _text(svg, x + 16, 46, name)
             x += 40 + 6 * len(name)

@@ -56,15 +56,15 @@ def measured(entry, mode, fa3):
         "attune_tflops": tflops(problem, ms),
         "sm_mhz": statistics.median(reading.sm_mhz for reading in ours),
     }
-    if cell.peer is None:
-        return result
-    peer = [tflops(problem, readings[cell.peer].ms) for readings in rounds]
+    peer = [tflops(problem, readings[cell.peer].ms) if cell.peer else None for readings in rounds]
     third = [fa3_tflops(cell, mode, readings, value, fa3) for readings, value in zip(rounds, peer)]
-    best = [max(value, other or 0.0) for value, other in zip(peer, third)]
+    best = [max(value or 0.0, other or 0.0) for value, other in zip(peer, third)]
+    if not all(best):
+        return result
     ratios = [tflops(problem, reading.ms) / value for reading, value in zip(ours, best)]
     return {
         **result,
-        "cudnn_tflops": statistics.median(peer) if cell.peer_name == "cudnn" else None,
+        "cudnn_tflops": statistics.median(peer) if cell.peer and cell.peer_name == "cudnn" else None,
         "fa3_tflops": statistics.median(third) if None not in third else None,
         "best_tflops": statistics.median(best),
         "ratio": statistics.median(ratios),
@@ -82,12 +82,21 @@ def fa3_tflops(cell, mode, readings, peer_tflops, fa3):
     recorded ratio to cuDNN holds in bursts only."""
     if cell.fa3:
         return tflops(cell.problem, readings[cell.fa3].ms)
+    if peer_tflops is None:
+        return None
     if mode == "sustained":
         return fa3.sustained_tflops(cell.problem)
     if mode == "queued":
         return None
     ratio = fa3.over_cudnn(cell.problem)
     return None if ratio is None else ratio * peer_tflops
+
+
+def source_of_fa3(cells, fa3):
+    """Of its figures: measured, recorded, or both."""
+    known = [cell for cell in cells if cell.fa3 or fa3.over_cudnn(cell.problem) is not None]
+    sources = {"measured" if cell.fa3 else "recorded" for cell in known}
+    return "both" if len(sources) == 2 else min(sources, default="recorded")
 
 
 # -- summaries -------------------------------------------------------------------------------------
@@ -138,6 +147,7 @@ def details(cell, mode):
         "peer_refused": cell.peer_refused,
         "peer_errors": finite_or_text(cell.peer_errors),  # as those of the configs
         "fa3_measured": cell.fa3 is not None,  # in this process; else its figures are the table's
+        "fa3_refused": cell.fa3_refused,
         "fa3_errors": finite_or_text(cell.fa3_errors),
         "configs_refused": cell.refused,
         "configs": [

@@ -190,7 +190,7 @@ class Cell:
         self.entries, self.refused = [], {}
         self.peer, self.peer_name = None, peers.name_of(problem)
         self.peer_refused, self.peer_errors = None, None
-        self.fa3, self.fa3_errors = None, None
+        self.fa3, self.fa3_refused, self.fa3_errors = None, None, None
         self.rounds = {mode: [] for mode in MODES}
 
     def prepare(self, made):
@@ -214,9 +214,20 @@ class Cell:
             self.peer_refused = peers.reason(error)
         else:
             self.peer_errors = exact.errors(peer.outputs())
-        if fa3 := self.operation.fa3(self.problem, views):
-            self.fa3 = Contender(fa3)
-            self.fa3_errors = exact.errors({"o": fa3.o})
+        try:
+            self.prepare_fa3(views, exact)
+        except (RuntimeError, ValueError) as error:
+            self.fa3_refused = peers.reason(error)
+
+    def prepare_fa3(self, views, exact):
+        fa3 = self.operation.fa3(self.problem, views)
+        if fa3 is None:
+            return
+        contender = Contender(fa3)
+        self.fa3_errors = exact.errors({"o": fa3.o})
+        if beyond := beyond_limits(self.operation.limits[self.problem.dtype], self.fa3_errors):
+            raise ValueError(beyond)
+        self.fa3 = contender
 
     def measure(self, mode, number, args, nvml):
         """One round. Every second one runs in the opposite order: nobody always follows the same kernel."""
@@ -245,13 +256,17 @@ def check(cell, views, exact, call):
     if unwritten:
         return f"{unwritten} elements of {', '.join(outputs)} are NaN or were not written", None
     errors = exact.errors(outputs)
-    limits = cell.operation.limits[cell.problem.dtype]
-    beyond = [
+    beyond = beyond_limits(cell.operation.limits[cell.problem.dtype], errors)
+    return (beyond, None) if beyond else (None, errors)
+
+
+def beyond_limits(limits, errors):
+    """What to say of errors that are too large, NaN among them; empty where none is."""
+    return ", ".join(
         f"error of {name} {error:.1e} (allowed: {limits[name]:.1e})"
         for name, error in errors.items()
         if not error <= limits[name]
-    ]
-    return (", ".join(beyond), None) if beyond else (None, errors)
+    )
 
 
 # -- the run ---------------------------------------------------------------------------------------
@@ -284,8 +299,9 @@ def report_faults(cell):
     faults |= {entry.name: entry.fault for entry in cell.entries if entry.fault}
     for name, fault in faults.items():
         print(f"{cell.problem}: {name}: {fault}", file=sys.stderr)
-    if cell.peer_refused:
-        print(f"{cell.problem}: {cell.peer_name}: {cell.peer_refused}", file=sys.stderr)
+    for peer, refused in ((cell.peer_name, cell.peer_refused), ("fa3", cell.fa3_refused)):
+        if refused:
+            print(f"{cell.problem}: {peer}: {refused}", file=sys.stderr)
 
 
 def report_refusals(cells):
@@ -321,7 +337,7 @@ def main(operation):
     cells, runtime = prepare(args, operation, wanted(args, operation))
     nvml = environment.open_nvml()
     described = environment.describe(args, runtime.lib, nvml)
-    described["fa3"] = "measured" if any(cell.fa3 for cell in cells) else "recorded"
+    described["fa3"] = grid_results.source_of_fa3(cells, fa3)
     print(f"prepared {len(cells)} problems in {time.monotonic() - begin:.0f} s", file=sys.stderr)
     unmeasured = False
     for mode in MODES:

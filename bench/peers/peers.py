@@ -85,24 +85,30 @@ class BackwardPeer(ForwardPeer):
 class Fa3Library:
     """FlashAttention-3's forward kernels as build_fa3.sh makes them."""
 
-    DIMS = (64, 128, 256)
-    BLOCK_M = 128  # of its smallest tile
-    FILLED = 0.8  # tiles an SM from which its heuristic does not split keys of less than 50 MB a head
+    ROWS = {64: 192, 128: 128, 256: 128}  # head dim -> of a tile
+    # By its heuristics keys are not split where tiles are at least so many an SM, unless a head's K and V outgrow the L2
+    # and each SM has two tiles.
+    FILLED, L2_BYTES = 0.8, 50 << 20
 
     def __init__(self, path):
         library = ctypes.CDLL(str(pathlib.Path(path).resolve()))
-        self._functions = {dim: getattr(library, f"fa3_forward_{dim}") for dim in self.DIMS}
+        self._functions = {dim: getattr(library, f"fa3_forward_{dim}") for dim in self.ROWS}
         for function in self._functions.values():
             function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int] * 6 + [ctypes.c_void_p]
 
     def call(self, problem, tensors):
         """A function that launches it and leaves O in its attribute `o`, or None where FlashAttention-3 may run something
-        that is not in the library: packed heads of a GQA group, or split keys where tiles are few."""
+        that is not in the library: packed heads of a GQA group, split keys, or lengths with another kernel."""
         p = problem
-        served = p.dtype == "bf16" and p.head_dim in self.DIMS and p.head_dim == p.head_dim_v and p.layout == "bshd"
-        tiles = p.batch * p.heads * -(-p.seqlen_q // self.BLOCK_M)
+        rows = self.ROWS.get(p.head_dim)
+        if p.dtype != "bf16" or rows is None or p.head_dim != p.head_dim_v or p.layout != "bshd":
+            return None
+        if p.heads != p.heads_kv or p.seqlen_q == 1 or (p.causal and p.seqlen_q != p.seqlen_k):
+            return None
+        tiles = -(-p.seqlen_q // rows)
         sms = torch.cuda.get_device_properties(tensors["q"].device).multi_processor_count
-        if not served or p.heads != p.heads_kv or tiles < self.FILLED * sms:
+        outgrows = not p.causal and 4 * p.seqlen_k * p.head_dim > self.L2_BYTES and tiles >= 2 * sms
+        if p.batch * p.heads * tiles < self.FILLED * sms or outgrows:
             return None
         return _Fa3Call(self._functions[p.head_dim], p, tensors)
 

@@ -42,11 +42,13 @@ NOTES = (
     "While the tensor cores work under a power cap the clock may be lower, so the limit is an upper bound.",
     "An empty cell is a number that was not measured.",
 )
-FA3_MEASURED = "fa3_tflops: FlashAttention-3 in the same process, in turn with the others."
-FA3_RECORDED = (
-    "fa3_tflops: not measured in this run; in bursts cuDNN's speed here times the recorded ratio of the two, else a "
-    "recorded speed."
-)
+_MEASURED = "FlashAttention-3 in the same process, in turn with the others"
+_RECORDED = "in bursts cuDNN's speed here times the recorded ratio of the two, else a recorded speed"
+FA3_NOTES = {
+    "measured": f"fa3_tflops: {_MEASURED}.",
+    "recorded": f"fa3_tflops: not measured in this run; {_RECORDED}.",
+    "both": f"fa3_tflops: where it could run, {_MEASURED}; elsewhere not measured in this run: {_RECORDED}.",
+}
 
 
 # -- what goes in ----------------------------------------------------------------------------------
@@ -95,7 +97,7 @@ def page(rows, about):
     body.append(grid_figure.draw(rows, about))
     _add(body, "h2", "Where and how")
     _about_table(body, about)
-    for note in (*NOTES, FA3_MEASURED if grid_figure.measures_fa3(about) else FA3_RECORDED):
+    for note in (*NOTES, FA3_NOTES[grid_figure.source_of_fa3(about)]):
         _add(body, "p", note)
     _add(body, "h2", "All cells")
     _cells_table(body, rows)
@@ -227,7 +229,7 @@ def arguments():
         default=[],
         type=key_and_text,
         metavar="KEY=TEXT",
-        help="of the environment: gpu, sms, driver, date, commit, command, fa3 (measured or recorded), ...; may be given again",
+        help="of the environment: gpu, sms, driver, date, commit, command, fa3 (measured, recorded or both), ...; may be given again",
     )
     return parser.parse_args()
 

@@ -6,7 +6,6 @@ grids.py ROOT
 
 import contextlib
 import csv
-import dataclasses
 import importlib.util
 import io
 import json
@@ -249,27 +248,43 @@ class Fa3(unittest.TestCase):
 
     def test_problems_of_the_library(self):
         library = peers.Fa3Library.__new__(peers.Fa3Library)
-        library._functions = {dim: f"of {dim}" for dim in peers.Fa3Library.DIMS}
-        served = Problem(op="forward", batch=16, seqlen_q=1024, heads=16, head_dim=128)
-        others = {
-            "fp16": dict(dtype="fp16"),
-            "another head dim": dict(head_dim=96, head_dim_v=96),
-            "another one of V": dict(head_dim_v=64),
-            "GQA": dict(heads_kv=4),
-            "few tiles": dict(batch=1, seqlen_q=768),
-            "another layout": dict(layout="sbhd"),
-        }
+        library._functions = {dim: f"of {dim}" for dim in peers.Fa3Library.ROWS}
         views = {"q": SimpleNamespace(device="cuda")}
         properties = SimpleNamespace(multi_processor_count=132)
         torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device: properties))
+
+        def served(**fields):
+            problem = Problem(**{"op": "forward", "batch": 16, "seqlen_q": 1024, "heads": 16} | fields)
+            found = library.call(problem, views)
+            self.assertIn(found, (None, (f"of {problem.head_dim}", problem, views)))
+            return found is not None
+
         with (
             mock.patch.object(peers, "torch", torch),
             mock.patch.object(peers, "_Fa3Call", lambda function, problem, views: (function, problem, views)),
         ):
-            self.assertEqual(library.call(served, views), ("of 128", served, views))
-            for why, fields in others.items():
+            for problem in grid.fa3():
+                self.assertIsNotNone(library.call(problem, views), str(problem))
+            for dim in (64, 128, 256):
+                self.assertTrue(served(head_dim=dim))
+                self.assertTrue(served(head_dim=dim, seqlen_k=2048))
+            self.assertTrue(served(batch=1, seqlen_q=896))  # 112 tiles
+            self.assertTrue(served(batch=1, heads=32, head_dim=64, seqlen_q=768))
+            self.assertTrue(served(batch=1, seqlen_q=131072, causal=True))
+            for why, fields in {
+                "fp16": dict(dtype="fp16"),
+                "another head dim": dict(head_dim=96),
+                "another one of V": dict(head_dim_v=64),
+                "GQA": dict(heads_kv=4),
+                "few tiles": dict(batch=1, seqlen_q=768),
+                "few tiles of 192 rows": dict(batch=1, head_dim=64, seqlen_q=1024),
+                "K and V beyond the L2": dict(batch=1, seqlen_q=131072),
+                "one query": dict(batch=128, seqlen_q=1, seqlen_k=1024),
+                "causal lengths": dict(causal=True, seqlen_k=2048),
+                "another layout": dict(layout="sbhd"),
+            }.items():
                 with self.subTest(why):
-                    self.assertIsNone(library.call(dataclasses.replace(served, **fields), views))
+                    self.assertFalse(served(**fields))
 
 
 class Runs(Folder):
@@ -351,6 +366,7 @@ class Runs(Folder):
 
         fa3.config, fa3.o = "fa3", "its O"
         operation = Operation()
+        operation.limits = {"bf16": {"d_q": 0.01, "o": 0.01}}
         operation.fa3 = lambda problem, _: fa3 if problem.head_dim == 128 else None
         operation.exact = lambda *_: SimpleNamespace(
             errors=lambda outputs: {name: 0.002 if value == "its O" else 0.001 for name, value in outputs.items()}
@@ -366,10 +382,45 @@ class Runs(Folder):
         self.assertEqual(float(measured["ratio"]), 1.6)
         self.assertNotEqual(table["fa3_tflops"], "")
         self.assertEqual([p["fa3_measured"] for p in document["problems"]], [False, True])
-        self.assertEqual(document["environment"]["fa3"], "measured")
-        self.assertNotIn("from records", (self.folder / "out_burst.html").read_text())
+        self.assertEqual(document["environment"]["fa3"], "both")
+        self.assertIn("FlashAttention-3, in part from records", (self.folder / "out_burst.html").read_text())
         self.assertEqual([p["fa3_errors"] for p in document["problems"]], [None, {"o": 0.002}])
         self.assertEqual(document["problems"][1]["rounds"][0]["fa3"]["ms"], 1.6)
+        words = ("--dims", "128", "--seqs", "512", "--causal", "no", "--rounds", "1")
+        _, _, document = self.run_grid(*words, operation=operation)
+        self.assertEqual(document["environment"]["fa3"], "measured")
+        self.assertNotIn("from records", (self.folder / "out_burst.html").read_text())
+
+    def test_flash_attention_3_that_is_wrong_or_fails_is_not_timed_and_one_without_cudnn_counts(self):
+        def fa3():
+            raise AssertionError("a stand-in is not launched")
+
+        fa3.config, fa3.o = "fa3", "its O"
+        operation = Operation()
+        operation.limits = {"bf16": {"d_q": 0.01, "o": 0.01}}
+        errors = {64: 0.02, 128: math.nan, 256: 0.002}
+        operation.fa3 = lambda *_: fa3
+        operation.exact = lambda problem, _: SimpleNamespace(
+            errors=lambda outputs: {
+                name: errors[problem.head_dim] if value == "its O" else 0.001 for name, value in outputs.items()
+            }
+        )
+        words = ("--dims", "64,128,256", "--seqs", "512", "--causal", "no", "--rounds", "1")
+        timed, rows, document = self.run_grid(*words, operation=operation)
+        self.assertEqual(timed.count("fa3"), 1)  # of head dim 256, which the peer refuses
+        self.assertIn("fa3: error of o 2.0e-02 (allowed: 1.0e-02)", self.errors)
+        self.assertEqual([p["fa3_measured"] for p in document["problems"]], [False, False, True])
+        self.assertEqual([p["fa3_errors"] for p in document["problems"]][:2], [{"o": 0.02}, {"o": "nan"}])
+        self.assertEqual([float(row["ratio"]) for row in rows][2], 1.6)
+        self.assertEqual((rows[2]["cudnn_tflops"], rows[2]["best_tflops"]), ("", rows[2]["fa3_tflops"]))
+
+        def broken(*_):
+            raise RuntimeError("out of memory\nand more")
+
+        operation.fa3 = broken
+        timed, _, document = self.run_grid(*words, operation=operation)
+        self.assertNotIn("fa3", timed)
+        self.assertEqual([p["fa3_refused"] for p in document["problems"]], ["out of memory"] * 3)
 
     def test_what_is_wrong_is_not_timed(self):
         configs = ("good", "refuses", "leaves holes")

@@ -203,7 +203,7 @@ class Written(Folder):
         problem = Problem(op=op, causal=True, batch=2, seqlen_q=1024)
         cell = Thing(problem=problem, peer="peer", peer_name="cudnn", peer_refused=None, refused={})
         cell.failed = False
-        cell.fa3 = cell.fa3_errors = None
+        cell.fa3 = cell.fa3_errors = cell.fa3_refused = None
         cell.peer_errors = errors | {"other": float("nan")}
         entry = Thing(cell=cell, name="plan", config="block_n=128", fault=None, contender="attune")
         entry.origin = "cache"

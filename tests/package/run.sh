@@ -32,4 +32,6 @@ libdir=$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --variable=libdir attune)
 echo "== programs"
 "$prefix/bin/attune" --version
 for op in forward backward; do test -f "$prefix/share/attune/bench/${op}_grid.py"; done
+test -x "$prefix/share/attune/bench/build_fa3.sh"
+test -f "$prefix/share/attune/bench/fa3_forward.cu"
 test -x "$prefix/libexec/attune/attune-worker"
