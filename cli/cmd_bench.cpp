@@ -271,8 +271,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   command
       .add_flag("--peers", flags->peers,
                 "race cuDNN, too, beside FlashAttention-3's recorded speed or --fa3, and write tables and pages; needs "
-                "Python with "
-                "PyTorch")
+                "Python with PyTorch")
       ->group("Peers");
   const auto of_peers = [&](const char* name, std::optional<std::string>& value, const char* text, const char* type) {
     command.add_option(name, value, text)->group("Peers")->type_name(type);

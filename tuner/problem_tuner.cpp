@@ -321,12 +321,14 @@ ProblemReport ProblemTuner::run(Measurer& measurer, const StopCondition& stop) {
   if (std::exchange(cut_short_, false)) {
     // What has been built by now may still come in; nothing more is chosen.
     searcher_.reset();
-    for (Candidate& c : candidates_) {
-      c.resumed = c.seconds > 0;
-      if (!c.unbuilt || c.kernel->state != KernelPool::State::ready) continue;
-      c.settled = c.unbuilt = false;
-      --report_.counts.unbuilt;
-    }
+    run_.pool.update([this] {
+      for (Candidate& c : candidates_) {
+        c.resumed = c.seconds > 0;
+        if (!c.unbuilt || c.kernel->state != KernelPool::State::ready) continue;
+        c.settled = c.unbuilt = false;
+        --report_.counts.unbuilt;
+      }
+    });
     report_.message.clear();
   }
   try {

@@ -18,8 +18,8 @@ refuse() { echo "build_fa3.sh: $*" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=(-O3 -std=c++17 --use_fast_math -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DCUTLASS_ENABLE_GDC_FOR_SM90
-  -DCUTLASS_DEBUG_TRACE_LEVEL=0 --expt-relaxed-constexpr --expt-extended-lambda -gencode arch=compute_90a,code=sm_90a
-  -Xcompiler -fPIC,-fvisibility=default -w)
+  -DCUTLASS_DEBUG_TRACE_LEVEL=0 --expt-relaxed-constexpr --expt-extended-lambda -gencode "arch=compute_90a,code=sm_90a"
+  -Xcompiler -fPIC -Xcompiler -fvisibility=default -w)
 for part in BACKWARD SPLIT PAGEDKV APPENDKV LOCAL SOFTCAP PACKGQA FP8 VARLEN SM8x; do
   flags+=("-DFLASHATTENTION_DISABLE_$part")
 done

@@ -3,8 +3,8 @@
 // dim (FA3_HEAD_DIM), with the tiles and schedules that its own dispatch picks.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "flash_fwd_launch_template.h"
 
