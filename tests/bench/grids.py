@@ -120,6 +120,29 @@ class Operation(backward_grid.Backward):
     error = 0.001
 
 
+class BesideFa3(Operation):
+    """With FlashAttention-3 in the process, whose O has these errors, by head dim."""
+
+    limits = {"bf16": {"d_q": 0.01, "o": 0.01}}
+
+    def __init__(self, errors):
+        self._errors = errors
+
+    def fa3(self, problem, views):
+        return FA3 if problem.head_dim in self._errors else None
+
+    def exact(self, problem, views):
+        return SimpleNamespace(
+            errors=lambda outputs: {
+                name: self._errors[problem.head_dim] if value is FA3.o else self.error
+                for name, value in outputs.items()
+            }
+        )
+
+
+FA3 = mock.Mock(config="fa3", o="its O", side_effect=AssertionError("a stand-in is not launched"))
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -361,16 +384,7 @@ class Runs(Folder):
         self.assertIn("FlashAttention-3, from records", (self.folder / "out_burst.html").read_text())
 
     def test_flash_attention_3_in_this_process_is_timed_in_turn(self):
-        def fa3():
-            raise AssertionError("a stand-in is not launched")
-
-        fa3.config, fa3.o = "fa3", "its O"
-        operation = Operation()
-        operation.limits = {"bf16": {"d_q": 0.01, "o": 0.01}}
-        operation.fa3 = lambda problem, _: fa3 if problem.head_dim == 128 else None
-        operation.exact = lambda *_: SimpleNamespace(
-            errors=lambda outputs: {name: 0.002 if value == "its O" else 0.001 for name, value in outputs.items()}
-        )
+        operation = BesideFa3({128: 0.002})
         words = ("--dims", "64,128", "--seqs", "512", "--causal", "no", "--rounds", "2")
         timed, rows, document = self.run_grid(*words, operation=operation)
         without, once = ["peer", "chosen by heuristic"], ["peer", "fa3", "chosen by heuristic"]
@@ -392,19 +406,7 @@ class Runs(Folder):
         self.assertNotIn("from records", (self.folder / "out_burst.html").read_text())
 
     def test_flash_attention_3_that_is_wrong_or_fails_is_not_timed_and_one_without_cudnn_counts(self):
-        def fa3():
-            raise AssertionError("a stand-in is not launched")
-
-        fa3.config, fa3.o = "fa3", "its O"
-        operation = Operation()
-        operation.limits = {"bf16": {"d_q": 0.01, "o": 0.01}}
-        errors = {64: 0.02, 128: math.nan, 256: 0.002}
-        operation.fa3 = lambda *_: fa3
-        operation.exact = lambda problem, _: SimpleNamespace(
-            errors=lambda outputs: {
-                name: errors[problem.head_dim] if value == "its O" else 0.001 for name, value in outputs.items()
-            }
-        )
+        operation = BesideFa3({64: 0.02, 128: math.nan, 256: 0.002})
         words = ("--dims", "64,128,256", "--seqs", "512", "--causal", "no", "--rounds", "1")
         timed, rows, document = self.run_grid(*words, operation=operation)
         self.assertEqual(timed.count("fa3"), 1)  # of head dim 256, which the peer refuses
