@@ -85,9 +85,9 @@ std::vector<Diagonal> diagonals(const Problem& p) {
 }
 
 std::vector<int> clusters(const Arch& arch, const Problem& p) {
-  // In one wave of tiles all thread blocks want K and V from L2 at once, and no tile waits for the one before it.
-  const bool one_wave = is_small(arch, p) && !p.causal && p.seqlen_q > 128 && std::max(p.head_dim, p.head_dim_v) > 64;
-  return one_wave || clusters_pay(arch, p) ? std::vector<int>{1, 2} : std::vector<int>{1};
+  // Where tiles are few all thread blocks want K and V from L2 at once, and hardly a tile waits for the one before it.
+  const bool few_tiles = is_small(arch, p) && !p.causal && p.seqlen_q > 128 && std::max(p.head_dim, p.head_dim_v) > 64;
+  return few_tiles || clusters_pay(arch, p) ? std::vector<int>{1, 2} : std::vector<int>{1};
 }
 
 std::vector<Grid> grids(const Arch& arch, const Problem& p) {

@@ -229,6 +229,7 @@ class ConsumerPrinter {
       out_.close();
     }
   }
+
   void drained() {
     const bool plain = c_.grid == Grid::plain;
     if (plain) {

@@ -261,7 +261,7 @@ Plan RuntimeState::by_heuristic(const Problem& problem) {
   std::vector<codegen::Config> guesses = codegen::tabled_guesses(arch, problem);
   bool all = false;
   for (std::size_t i = 0;; ++i) {
-    // More only where they are needed: listing a space may take longer than a build.
+    // More, which begin with the same, only where they are needed: listing a space may take longer than a build.
     if (i == guesses.size() && !all) {
       guesses = codegen::default_configs(arch, problem);
       all = true;

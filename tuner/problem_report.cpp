@@ -50,6 +50,7 @@ void ProblemTuner::report_winner() {
   report_.ties.clear();  // of an earlier call
   report_.heuristic.reset();
   report_.sustained.reset();
+  report_.over_heuristic = 0;
   if (!winner) {
     report_.outcome = Outcome::failed;
     if (report_.message.empty()) report_.message = "no config could be timed";

@@ -150,6 +150,19 @@ TEST_CASE("boundaries overlap with O in pieces where it does not fit whole, and 
   }
 }
 
+TEST_CASE("the tuner tries clusters where tiles are few, untuned plans do not") {
+  const auto clustered = [](const Problem& p) {
+    return std::ranges::any_of(candidates(kArch, p), [](const Config& c) { return c.cluster > 1; });
+  };
+  const Problem few = parse_problem("head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512");
+  CHECK(clustered(few));
+  for (const Config& c : default_configs(kArch, few)) CHECK(c.cluster == 1);
+  CHECK_FALSE(clustered(parse_problem("head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512,causal=1")));
+  CHECK_FALSE(clustered(parse_problem("head_dim=64,heads=16,batch=2,seqlen_q=512,seqlen_k=512")));
+  CHECK_FALSE(clustered(parse_problem("head_dim=128,heads=16,batch=2,seqlen_q=128,seqlen_k=512")));
+  CHECK_FALSE(clustered(parse_problem("head_dim=128,heads=16,batch=32,seqlen_q=512,seqlen_k=512")));
+}
+
 TEST_CASE("every head dim has candidates and a default") {
   for (int d = 8; d <= 256; d += 8)
     for (bool causal : {false, true}) {
