@@ -59,7 +59,7 @@ void emit_load_q(Writer& out, const KernelSpec& spec) {
   out.line(
       "                     shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, "
       "tile.batch,");
-  out.line("                     kEvictNormal);");
+  out.line("                     kEvictFirst);");
   if (c.q_buffers > 1) {
     out.open("if (++buffer == kQBuffers) {");
     out.line("buffer = 0;");
@@ -166,9 +166,7 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
       out.line("const int index = atomicAdd(params.counter, 1u) + gridDim.x;");
     }
   }
-  // Where tiles are taken in sections, the producer has no register for the multiplier.
-  out.line("const int kv_head = {};",
-           c.takes_sections(spec.causal) ? "tile.head / params.group" : "divided(tile.head, params.by_group)");
+  out.line("const int kv_head = tile.head / params.group;");
   load("k", "(tile.blocks - 1)");
   if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   // Where the next tile is asked for: the only place that a pass through the loop comes to.

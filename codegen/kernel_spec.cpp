@@ -1,7 +1,6 @@
 #include "codegen/kernel_spec.h"
 
 #include <array>
-#include <bit>
 
 #include "base/error.h"
 #include "base/fields.h"
@@ -176,31 +175,6 @@ SharedLayout layout_of(const KernelSpec& spec) {
   l.claims_at = l.slots_at + 4 * 16;
   l.bytes = l.claims_at + 16 * l.claims + 1024;  // swizzled tiles start on 1024 bytes; the window's start need not
   return l;
-}
-
-Divisor divisor(std::int64_t d) {
-  if (d < 2) return {};
-  const auto by = static_cast<std::uint64_t>(d);
-  const auto shift = static_cast<std::uint32_t>(std::bit_width(by - 1));  // ceil(log2(d))
-  const std::uint64_t excess = (std::uint64_t{1} << shift) - by;          // below d, so the quotient fits 32 bits
-  return {static_cast<std::uint32_t>((excess << 32) / by + 1), shift};
-}
-
-ForwardParams forward_params(const Problem& problem, int rows, int section) {
-  const std::int64_t tiles_m = (problem.seqlen_q + rows - 1) / rows, head_count = problem.heads * problem.batch;
-  ForwardParams params;
-  params.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
-  params.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
-  params.heads = problem.heads;
-  params.group = problem.heads / problem.heads_kv;
-  params.tiles_m = static_cast<std::int32_t>(tiles_m);
-  params.total_tiles = static_cast<std::int32_t>(tiles_m * head_count);
-  params.head_count = static_cast<std::int32_t>(head_count);
-  params.section = section;
-  params.by_heads = divisor(params.heads);
-  params.by_group = divisor(params.group);
-  params.by_tiles_m = divisor(tiles_m);
-  return params;
 }
 
 RegisterSplit register_split(const Config& c) {

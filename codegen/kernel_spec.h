@@ -87,15 +87,6 @@ EmittedKernel emit(const KernelSpec& spec);
 /// NVRTC options for a spec, in order, "--gpu-architecture=sm_90a" first. They are part of the build key.
 std::vector<std::string> compile_options(const KernelSpec& spec);
 
-/// Division by a number that the host knows: n / d = (n + floor(n * multiplier / 2^32)) >> shift for 0 <= n < 2^31. The
-/// source of the formula stands in templates/forward/params.cuh.
-struct Divisor {
-  std::uint32_t multiplier = 1, shift = 0;
-};
-
-/// For d from 1 to 2^31 - 1; d = 0, by which an empty problem's kernel never divides, as 1.
-Divisor divisor(std::int64_t d);
-
 /// Run-time arguments of a Family::sm90 kernel: parameters are (TensorMap q, k, v, o; ForwardParams), in that order.
 /// Mirrors templates/forward/params.cuh, which asserts the same size.
 struct ForwardParams {
@@ -119,12 +110,7 @@ struct ForwardParams {
   float scale = 0;               ///< softmax scale
   float scale_log2 = 0;          ///< scale * log2(e)
   std::uint32_t launch = 0;      ///< its number
-  Divisor by_heads, by_group, by_tiles_m;
 };
-
-/// All that follows from the problem and the launch, with `rows` query rows a tile (those of a cluster's thread blocks
-/// count as one tile) and `section` heads per L2 section; pointers, strides and scale are left to the caller.
-ForwardParams forward_params(const Problem& problem, int rows, int section);
 
 /// Run-time arguments of a Family::reference kernel (its only parameter). Strides in elements.
 /// One thread block of 128 threads computes one (row, head, batch): gridDim = (rows, heads, batch), where row

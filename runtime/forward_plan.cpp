@@ -31,9 +31,17 @@ std::int32_t section_of(const codegen::Config& config, const Problem& problem) {
 
 ForwardPlan::ForwardPlan(std::shared_ptr<PlanContext> context, const Problem& problem, const PlanSource& source)
     : PlanState(std::move(context), problem, source), default_o_strides_(default_strides(problem, Operand::o)) {
-  params_ =
-      codegen::forward_params(problem, shape().block_m * source.config.cluster, section_of(source.config, problem));
-  const std::int64_t tiles = params_.total_tiles;
+  const std::int64_t tiles_m = blocks_over(problem.seqlen_q, shape().block_m * source.config.cluster);
+  const std::int64_t head_count = problem.heads * problem.batch;
+  const std::int64_t tiles = tiles_m * head_count;
+  params_.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
+  params_.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
+  params_.heads = problem.heads;
+  params_.group = problem.heads / problem.heads_kv;
+  params_.tiles_m = static_cast<std::int32_t>(tiles_m);
+  params_.total_tiles = static_cast<std::int32_t>(tiles);
+  params_.head_count = static_cast<std::int32_t>(head_count);
+  params_.section = section_of(source.config, problem);
   launch_.grid.x = static_cast<unsigned>(grid_of(device(), source.config, tiles));
   launch_.block.x = static_cast<unsigned>(shape().threads);
   launch_.cluster.x = static_cast<unsigned>(source.config.cluster);

@@ -9,9 +9,9 @@ struct Tile {
 // Head by head, top to bottom.
 ATTUNE_DEVICE Tile tile_in_order(int index, const ForwardParams& params) {
   Tile tile;
-  const int head = divided(index, params.by_tiles_m);
+  const int head = index / params.tiles_m;
   tile.m = index - head * params.tiles_m;
-  tile.batch = divided(head, params.by_heads);
+  tile.batch = head / params.heads;
   tile.head = head - tile.batch * params.heads;
   return tile;
 }

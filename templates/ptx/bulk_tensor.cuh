@@ -2,7 +2,6 @@
 // cp.async.bulk.tensor.*: TMA copies of 4-D boxes (column, row, head, batch).
 
 // L2 cache policies as createpolicy encodes them (fractional, all of the accesses).
-constexpr uint64_t kEvictNormal = 0x1000000000000000ull;
 constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
 constexpr uint64_t kEvictLast = 0x14F0000000000000ull;
 

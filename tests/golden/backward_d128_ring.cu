@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=1,v_in_registers=0,skip=1,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=ring,prepare=launch,registers=224
 
-#line 1189 "kernel.cu"
+#line 1188 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 8, kVSteps = 8;  // of 16 columns

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=256,head_dim_v=256,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=64,split=products,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=0,ping_pong=0,late_fences=0,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=pass,sums=zeroed,dkv=staged,boundary=drained,persistent=0,finish=launch,prepare=launch,registers=240
 
-#line 1019 "kernel.cu"
+#line 1018 "kernel.cu"
 constexpr int kBlockM = 64, kBlockN = 64, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 4, kVChunks = 4;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 16, kVSteps = 16;  // of 16 columns

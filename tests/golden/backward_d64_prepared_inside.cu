@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=1,edge=diagonals,tail=0,deterministic=0,family=sm90_backward,block_m=128,split=rows,k_stages=1,q_stages=2,do_stages=2,ds_stages=2,lag=1,ping_pong=1,late_fences=1,prefetch=0,v_in_registers=0,skip=0,visits=ascending,dq=bulk,sums=zeroed,dkv=staged,boundary=drained,persistent=1,finish=launch,prepare=inside,registers=232
 
-#line 1114 "kernel.cu"
+#line 1113 "kernel.cu"
 constexpr int kBlockM = 128, kBlockN = 128, kQStages = 2, kDoStages = 2, kDsStages = 2;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4, kVSteps = 4;  // of 16 columns

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0
 
-#line 764 "kernel.cu"
+#line 749 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 128;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -91,7 +91,7 @@ ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& t
     for (int chunk = 0; chunk < kQkChunks; chunk++)
       bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,
                        shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, tile.batch,
-                       kEvictNormal);
+                       kEvictFirst);
   phase ^= 1;
 }
 
@@ -121,7 +121,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   #pragma unroll 1
   while (tile.m >= 0) {
     index += gridDim.x;
-    const int kv_head = divided(tile.head, params.by_group);
+    const int kv_head = tile.head / params.group;
     load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, stage_k, phase_k,
                           (tile.blocks - 1) * kBlockN, kv_head, tile.batch);
     load_q(map_q, shared, tile, buffer_q, phase_q, slot);

@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0
 // reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0
 
-#line 764 "kernel.cu"
+#line 749 "kernel.cu"
 constexpr int kConsumers = 3, kBlockM = 192, kBlockN = 128, kStages = 2, kQBuffers = 2;
 constexpr int kHeadDimV = 64;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
@@ -116,7 +116,7 @@ ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& t
     for (int chunk = 0; chunk < kQkChunks; chunk++)
       bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,
                        shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, tile.batch,
-                       kEvictNormal);
+                       kEvictFirst);
   if (++buffer == kQBuffers) {
     buffer = 0;
     phase ^= 1;

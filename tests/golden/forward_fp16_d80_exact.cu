@@ -2,7 +2,7 @@
 // spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1
 // reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1
 
-#line 604 "kernel.cu"
+#line 589 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 80;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
@@ -119,7 +119,7 @@ ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& t
     for (int chunk = 0; chunk < kQkChunks; chunk++)
       bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,
                        shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, tile.batch,
-                       kEvictNormal);
+                       kEvictFirst);
   phase ^= 1;
 }
 
@@ -149,7 +149,7 @@ ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const
   #pragma unroll 1
   while (tile.m >= 0) {
     index += gridDim.x;
-    const int kv_head = divided(tile.head, params.by_group);
+    const int kv_head = tile.head / params.group;
     load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, stage_k, phase_k,
                           (tile.blocks - 1) * kBlockN, kv_head, tile.batch);
     load_q(map_q, shared, tile, buffer_q, phase_q, slot);

@@ -60,12 +60,15 @@ TEST_CASE("cost: a launch against a raw driver launch of the same kernel") {
       device()->encode(runtime::geometry(problem, shape, operand, runtime::default_strides(problem, operand)), bases[i],
                        &maps[i]);
     }
-    codegen::ForwardParams params = codegen::forward_params(problem, shape.block_m, 1);
+    codegen::ForwardParams params;
     params.lse = a.args().lse;
     params.o = a.args().o;
     params.o_batch = params.o_head = 64 * 64;
     params.o_row = 64;
     params.counter = static_cast<unsigned*>(counter.data());
+    params.seqlen_q = 64;
+    params.seqlen_k = 128;
+    params.heads = params.tiles_m = params.total_tiles = params.head_count = 1;
     params.scale = 0.125f;
     params.scale_log2 = 0.125f * 1.4426950408889634f;
     void* arguments[] = {&maps[0], &maps[1], &maps[2], &maps[3], &params};

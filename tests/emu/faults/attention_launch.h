@@ -105,7 +105,6 @@ inline AttentionLaunch prepare_attention(Machine* machine, const codegen::Launch
                  map_of(problem, boxes, Operand::v, launch.v, Swizzle::bytes128),
                  map_of(problem, boxes, Operand::o, launch.o, Swizzle::bytes128)};
 
-  launch.params = codegen::forward_params(problem, shape.block_m * cluster, codegen::default_section(problem));
   codegen::ForwardParams& params = launch.params;
   launch.lse_elements = static_cast<std::size_t>(problem.batch * problem.heads * problem.seqlen_q);
   params.lse = static_cast<float*>(machine->allocate(launch.lse_elements * sizeof(float)));
@@ -117,6 +116,15 @@ inline AttentionLaunch prepare_attention(Machine* machine, const codegen::Launch
   params.o_batch = launch.o.strides.batch;
   params.o_head = launch.o.strides.head;
   params.o_row = launch.o.strides.row;
+  params.seqlen_q = static_cast<std::int32_t>(problem.seqlen_q);
+  params.seqlen_k = static_cast<std::int32_t>(problem.seqlen_k);
+  params.heads = problem.heads;
+  params.group = problem.heads / problem.heads_kv;
+  const int rows = shape.block_m * cluster;
+  params.tiles_m = static_cast<std::int32_t>((problem.seqlen_q + rows - 1) / rows);
+  params.head_count = static_cast<std::int32_t>(problem.heads * problem.batch);
+  params.total_tiles = params.tiles_m * params.head_count;
+  params.section = codegen::default_section(problem);
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim)));
   params.scale_log2 = params.scale * std::numbers::log2e_v<float>;
 
