@@ -48,7 +48,9 @@ Fields kernel_fields(const Config& c) {
           {"remember", flag(c.remember)},
           {"skip_idle", flag(c.skip_idle)},
           {"warp_epilogue", flag(c.warp_epilogue)},
-          {"dependent_launch", flag(c.dependent_launch)}};
+          {"dependent_launch", flag(c.dependent_launch)},
+          {"early_copies", flag(c.early_copies)},
+          {"first_turn", flag(c.first_turn)}};
 }
 
 }  // namespace
@@ -133,6 +135,10 @@ Config parse_config(std::string_view text) {
       c.warp_epilogue = truth(key, value);
     else if (key == "dependent_launch")
       c.dependent_launch = truth(key, value);
+    else if (key == "early_copies")
+      c.early_copies = truth(key, value);
+    else if (key == "first_turn")
+      c.first_turn = truth(key, value);
     else if (key == "workers")
       c.workers = number(key, value, 0, 1 << 20);
     else if (key == "section")
@@ -141,7 +147,7 @@ Config parse_config(std::string_view text) {
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
            "q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, skip_idle, "
-           "warp_epilogue, dependent_launch, workers, section)",
+           "warp_epilogue, dependent_launch, early_copies, first_turn, workers, section)",
            key);
   }
   return c;

@@ -86,6 +86,10 @@ struct Config {
   bool skip_idle = false;         ///< a warpgroup whose rows all lie beyond seqlen_q passes over the tile's blocks
   bool warp_epilogue = false;     ///< each warp stages and stores its own 16 rows of O
   bool dependent_launch = false;  ///< starts while the kernel before it in the stream still ends, and waits by itself
+  bool early_copies = false;      ///< the first tile's Q and K are asked for before the thread block's first barrier
+  /// Of ping_pong's turns the first block of a stream of blocks has one, too. Without it all warpgroups compute their
+  /// first softmax at once.
+  bool first_turn = false;
   // -- launch part: run-time arguments, not hashed into the build
   int workers = 0;  ///< blocks of a persistent grid; 0: one per SM
   int section = 0;  ///< Grid::dynamic: heads whose K and V share L2 at a time; 0: by the rule in default_section()

@@ -16,6 +16,8 @@ namespace {
 constexpr double kTensor = 4096, kExponential = 16, kShared = 128, kIssue = 128, kL2 = 64;
 constexpr double kLaunchSeconds = 4e-6;
 constexpr double kOverlapSeconds = 4e-7;  // of it, where kernels overlap at their edges (docs/kernels/NOTES.md, 37)
+// Of a kernel's start (docs/kernels/NOTES.md, 53): copies before the first barrier; first blocks in turns.
+constexpr double kCopiesSeconds = 1e-7, kTurnSeconds = 4e-7;
 
 // Share of the shorter of (tensor, softmax) that stays visible; from measured tensor-pipe shares.
 double exposed_share(const Config& c, int head_dim, bool causal) {
@@ -41,7 +43,7 @@ constexpr double kClusterClocks = 600, kClusterProducts = 0.99;
 constexpr double kPieceClocks = 600;
 
 double boundary_clocks(const Config& c) {
-  if (c.boundary == Boundary::drained) return 2200;
+  if (c.boundary == Boundary::drained) return c.first_turn ? 2000 : 2200;
   return (c.q == QSource::registers ? 700 : 1100) + (c.o_pieces - 1) * kPieceClocks;
 }
 
@@ -93,6 +95,8 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;
   e.hbm = 2 * (rows_q + rows_k) * (p.head_dim + p.head_dim_v) / arch.hbm_bytes_per_second;
   e.launch = kLaunchSeconds - (c.dependent_launch ? kOverlapSeconds : 0);
+  if (c.early_copies) e.launch -= kCopiesSeconds;
+  if (c.first_turn) e.launch -= kTurnSeconds;
   // The boundary between tiles: load latency, epilogue, first block alone.
   const double boundary = per_worker * (boundary_clocks(c) + (c.cluster - 1) * kClusterClocks) / clock;
   const double softmax = std::max(e.exponential, issue);

@@ -37,8 +37,8 @@ class ConsumerPrinter {
   bool remembers() const { return c_.softmax == Softmax::zero && c_.remember; }
   bool skips() const { return c_.skips_blocks() && spec_.causal; }
   bool masks_by_row() const { return spec_.causal; }
-  // Every step of a flattened program but its first one has a turn.
-  bool counts_steps() const { return c_.skip_idle && turns() && program_.flattened; }
+  // Where the first step of a flattened program has no turn, and all others have one.
+  bool counts_steps() const { return c_.skip_idle && turns() && program_.flattened && !c_.first_turn; }
   const char* element() const { return element_name(spec_.dtype); }
 
   void state() {
@@ -143,7 +143,9 @@ class ConsumerPrinter {
     if (c_.moves_q()) give_q_back();
     out_.line("#pragma unroll 1");
     out_.open("for (int n = 0; n < tile.blocks; n++) {");
-    if (turns()) {
+    if (c_.first_turn) {
+      turn_over();
+    } else if (turns()) {
       out_.open(counts_steps() ? "if (begun) {" : "if (n > 0) {");
       turn_over();
       out_.close();

@@ -94,6 +94,30 @@ void emit_tile_at(Writer& out, const KernelSpec& spec) {
   out.line("");
 }
 
+void load_line(Writer& out, const char* which, std::string_view block) {
+  const bool k = which[0] == 'k';
+  out.line(
+      "load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, stage_{1}, "
+      "phase_{1},",
+      k ? "kQk" : "kV", which, k ? "K" : "V");
+  out.line("                      {} * kBlockN, kv_head, tile.batch);", block);
+}
+
+void emit_begin(Writer& out, const KernelSpec& spec) {
+  out.line("// What the first tile's first product waits for, asked for by who has just set up the barriers.");
+  out.open(
+      "ATTUNE_DEVICE void begin(const TensorMap* map_q, const TensorMap* map_k, const ForwardParams& params,\n"
+      "                         uint32_t shared) {");
+  out.line("int stage_k = 0, phase_k = 1, buffer_q = 0, phase_q = 1, slot = 0;");
+  out.line("const Tile tile = tile_at(blockIdx.x, params);");
+  out.line("load_q(map_q, shared, tile, buffer_q, phase_q, slot);");
+  if (spec.config.grid != Grid::plain) out.line("if (tile.m < 0) return;");
+  out.line("const int kv_head = tile.head / params.group;");
+  load_line(out, "k", "(tile.blocks - 1)");
+  out.close();
+  out.line("");
+}
+
 void emit_claims(Writer& out) {
   out.line("// The first thread block of a cluster claims a tile for all of it, and tells the others its index.");
   out.open("ATTUNE_DEVICE void tell_claim(uint32_t shared, int index, int claim) {");
@@ -124,20 +148,22 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   emit_load_q(out, spec);
   emit_load_block(out, c.cluster > 1);
   if (c.tells_claims()) emit_claims(out);
+  if (c.early_copies) emit_begin(out, spec);
   out.line(
       "// Producer: one thread walks the tiles and keeps the rings full, in the order in which the consumers read.");
   out.open(
       "ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,\n"
       "                           const ForwardParams& params, uint32_t shared) {");
-  out.line("int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;");
+  if (c.early_copies) {
+    out.line("// Behind begin().");
+    out.line("int stage_k = 1 % kStages, phase_k = {}, stage_v = 0, phase_v = 1;", c.stages > 1 ? 1 : 0);
+    out.line("int buffer_q = 1 % kQBuffers, phase_q = {}, slot = 1;", c.q_buffers > 1 ? 1 : 0);
+    if (many_tiles) out.line("bool begun = true;  // Q and the first block of K of this tile have been asked for");
+  } else {
+    out.line("int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;");
+  }
   const char* load_q = "load_q(map_q, shared, {}, buffer_q, phase_q, slot);";
-  const auto load = [&](const char* which, const std::string& block) {
-    out.line(
-        "load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, stage_{1}, "
-        "phase_{1},",
-        which[0] == 'k' ? "kQk" : "kV", which, which[0] == 'k' ? "K" : "V");
-    out.line("                      {} * kBlockN, kv_head, tile.batch);", block);
-  };
+  const auto load = [&](const char* which, std::string_view block) { load_line(out, which, block); };
   const std::string worker = c.cluster > 1 ? "blockIdx.x / kCluster" : "blockIdx.x";
   const std::string workers = c.cluster > 1 ? "gridDim.x / kCluster" : "gridDim.x";
   // A causal tile is no longer than the one before. There and back, so that nobody always has the longer ones.
@@ -147,7 +173,7 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   const char* taken = c.swaps_tiles(spec.causal) ? "taken++, " : "";
   if (c.swaps_tiles(spec.causal)) out.line("int taken = 0;");
   out.line("Tile tile = tile_at({}, {}params);", worker, taken);
-  if (c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
+  if (c.q_ahead && !c.early_copies) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   if (many_tiles) {
     if (c.grid == Grid::persistent) out.line("int index = {};", worker);
     if (back) out.line("int stride = 2 * ({} - {}) - 1;", workers, worker);
@@ -167,8 +193,18 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
     }
   }
   out.line("const int kv_head = tile.head / params.group;");
-  load("k", "(tile.blocks - 1)");
-  if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
+  const auto load_first = [&] {
+    load("k", "(tile.blocks - 1)");
+    if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
+  };
+  if (!c.early_copies) {
+    load_first();
+  } else if (many_tiles) {
+    out.open("if (!begun) {");
+    load_first();
+    out.close();
+    out.line("begun = false;");
+  }
   // Where the next tile is asked for: the only place that a pass through the loop comes to.
   const auto next_tile = [&](const char* into) {
     if (c.tells_claims()) out.line("if (rank != 0) index = told_claim(shared, claim);");

@@ -164,6 +164,10 @@ void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   }
   if (speculates) out.line("tally = 0;");
   out.line("fence_mbarrier_init();");
+  if (c.early_copies) {
+    if (c.dependent_launch) out.line("follow_closely();");
+    out.line("begin(&map_q, &map_k, params, shared);");
+  }
   out.close();
   out.line("{}", c.cluster > 1 ? "cluster_sync();" : "__syncthreads();");
   if (c.dependent_launch) out.line("follow_closely();");

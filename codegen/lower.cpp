@@ -33,7 +33,9 @@ class Lowering {
  private:
   using Kind = Line::Kind;
   bool takes(Product product) const { return product == Product::qk ? kind_.current : kind_.previous; }
-  bool overlapped() const { return kind_.current && kind_.previous; }
+  // The last product of a stream of blocks has nothing to take turns about, nor has its first one, unless the softmax
+  // behind it is to have the exponentials to itself.
+  bool has_turn() const { return kind_.current && (kind_.previous || spec_.config.first_turn); }
   bool finishes() const { return kind_.previous && (kind_.boundary || !kind_.current); }
   bool skips() const { return kind_.first && spec_.config.skips_blocks(); }
 
@@ -46,12 +48,11 @@ class Lowering {
       case Action::Kind::wait: return wait(action);
       case Action::Kind::release: return release(action.buffer);
       case Action::Kind::softmax: return softmax(action.part);
-      // A block alone (first of the first tile, last product of the last) has nothing to take turns about.
       case Action::Kind::take_turn:
-        if (overlapped()) add({.kind = Kind::take_turn});
+        if (has_turn()) add({.kind = Kind::take_turn});
         return;
       case Action::Kind::pass_turn:
-        if (overlapped()) add({.kind = Kind::pass_turn});
+        if (has_turn()) add({.kind = Kind::pass_turn});
         return;
     }
   }

@@ -26,6 +26,7 @@ Reason schedule(const Arch&, const KernelSpec& s) {
     return "softmax: speculation needs an intact S (allowed with order pv_qk or serial)";
   if (c.ping_pong && (c.consumers < 2 || c.order == Order::serial))
     return "ping_pong: needs two consumers or more and an order other than serial";
+  if (c.first_turn && !c.ping_pong) return "first_turn: without turns there is no first one (allowed: ping_pong = 1)";
   if (!c.remember && c.softmax != Softmax::zero) return "remember: only softmax zero has something to remember";
   return {};
 }
@@ -67,6 +68,8 @@ Reason cluster(const Arch&, const KernelSpec& s) {
   const Config& c = s.config;
   // Clusters of four lost 7 to 10% on an H200 (docs/kernels/NOTES.md, 40).
   if (c.cluster < 1 || c.cluster > 2) return fmt::format("cluster: {} (allowed: 1, 2)", c.cluster);
+  if (c.early_copies && c.cluster > 1)
+    return "early_copies: a cluster's copies arrive at barriers of all its thread blocks (allowed: cluster = 1)";
   return {};
 }
 

@@ -282,7 +282,7 @@ class Simulation {
     const auto idle = [&](std::size_t t) { return place_in(t) >= c_.cluster * c_.consumers - tiles_[t].idle; };
     bool begun = false;  // a flattened program has a turn at each step but its first
     const auto step_alone = [&] {
-      if (begun && program.flattened && turns_) turn_over(a, rank, warpgroup);
+      if (begun && program.flattened && turns_ && !c_.first_turn) turn_over(a, rank, warpgroup);
       begun = true;
     };
     take_tile();
@@ -291,7 +291,7 @@ class Simulation {
         if (c_.moves_q()) release_q();
         for (int n = 0; n < tiles_[at.tile].blocks; n++) {
           step_alone();
-          if (!program.flattened && turns_ && n > 0) turn_over(a, rank, warpgroup);
+          if (turns_ && (c_.first_turn || (!program.flattened && n > 0))) turn_over(a, rank, warpgroup);
           for (Ring* ring : {&at.k, &at.v}) {
             a.ops.push_back({Op::Kind::wait, ring->full(), ring->parity, {}});
             pass(a, *ring);

@@ -21,7 +21,7 @@ namespace attune::emulator {
 namespace {
 
 constexpr std::size_t kSamples = 320;
-constexpr std::uint32_t kSampleSeed = 20251129;
+constexpr std::uint32_t kSampleSeed = 20251131;
 
 struct Shard {
   std::size_t index = 0, count = 1;
@@ -76,6 +76,8 @@ std::vector<ConfigSample> all_candidates() {
       for (const codegen::Config& config : configs) {
         sample.config = config;
         sample.config.workers = tuner::kGateWorkers * config.cluster;
+        // Only large problems would have none.
+        if (all.size() % 2 == 1) sample.config.early_copies = sample.config.first_turn = false;
         sample.gaps = all.size() % 4 == 3;
         all.push_back(sample);
       }
@@ -178,7 +180,7 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   CHECK(count("dtype") == 2);
   CHECK(count("head_dim") >= 12);
   for (const char* flag : {"ping_pong", "q", "q_buffers", "q_ahead", "o_pieces", "boundary", "cluster", "remember",
-                           "skip_idle", "warp_epilogue", "causal"})
+                           "skip_idle", "warp_epilogue", "early_copies", "first_turn", "causal"})
     CHECK_MESSAGE(count(flag) == 2, flag);
   const auto some = [&](const auto& predicate) { return std::ranges::any_of(all, predicate); };
   CHECK(some([](const ConfigSample& s) { return s.problem.seqlen_k == 0; }));
@@ -219,6 +221,13 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   for (const codegen::Boundary boundary : {codegen::Boundary::drained, codegen::Boundary::overlapped})
     CHECK(some([&](const ConfigSample& s) { return s.config.o_pieces > 1 && s.config.boundary == boundary; }));
   CHECK(some([&](const ConfigSample& s) { return idle(s) && s.config.cluster > 1; }));
+  for (const codegen::Boundary boundary : {codegen::Boundary::drained, codegen::Boundary::overlapped})
+    for (const bool idles : {false, true})
+      CHECK_MESSAGE(some([&](const ConfigSample& s) {
+                      return s.config.first_turn && idle(s) == idles && s.config.boundary == boundary &&
+                             s.config.grid != codegen::Grid::plain;
+                    }),
+                    static_cast<int>(boundary) << " " << idles);
   for (const bool ahead : {false, true})
     CHECK_MESSAGE(
         some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q() && s.config.q_ahead == ahead; }), ahead);

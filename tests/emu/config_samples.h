@@ -99,6 +99,8 @@ class ConfigSampler {
     c.warp_epilogue = pick({false, true});
     c.workers = c.cluster * pick({0, 1, 2, 3});
     c.section = pick({0, 1, 2});
+    c.early_copies = c.cluster == 1 && pick({false, true});
+    c.first_turn = c.ping_pong && pick({false, true});
     return c;
   }
 

@@ -1,6 +1,6 @@
 // attune forward  sm_90a  bf16  d64  |  192x128, 2 stages, 3 consumers, ping-pong, speculative (reference 0) softmax, longest tile first
-// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0
+// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
 
 #line 749 "kernel.cu"
 constexpr int kConsumers = 3, kBlockM = 192, kBlockN = 128, kStages = 2, kQBuffers = 2;

@@ -1,6 +1,6 @@
 // attune forward  sm_90a  fp16  d80  |  128x128, 2 stages, 2 consumers, ping-pong, exact softmax, persistent
-// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1
+// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
 
 #line 589 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;

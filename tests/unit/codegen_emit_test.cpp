@@ -32,6 +32,9 @@ constexpr Golden kGoldens[] = {
     {"forward_d64_skip_idle.cu", "head_dim=64,heads=32,seqlen_q=1024",
      "consumers=3,softmax=zero,order=pv_qk,q_buffers=2,q_ahead=1,o=own,boundary=overlapped,grid=dynamic,remember=0,"
      "skip_idle=1"},
+    {"forward_d128_small.cu", "head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512",
+     "softmax=first_max,order=pv_qk,q=registers,q_ahead=1,o=own,boundary=overlapped,grid=dynamic,dependent_launch=1,"
+     "early_copies=1,first_turn=1"},
     {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
     {"backward_d128_causal_lagging.cu", "op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
      "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1"},
@@ -99,7 +102,8 @@ TEST_CASE("every kernel that may start early waits for the one before it") {
       // Nothing is read, handed out or written before.
       const std::size_t waits = kernel.find("follow_closely();");
       CHECK(waits != std::string::npos);
-      for (const char* access : {"atomicAdd(", "produce(", "consume(", "prepare_tile<", "finish_tile<", "finish_keys<"})
+      for (const char* access :
+           {"atomicAdd(", "begin(", "produce(", "consume(", "prepare_tile<", "finish_tile<", "finish_keys<"})
         CHECK_MESSAGE(waits < kernel.find(access), access);
       at = next;
     }

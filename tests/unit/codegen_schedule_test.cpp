@@ -51,6 +51,18 @@ TEST_CASE("wait counts are derived from what was issued after") {
   CHECK(count(program.block, Line::Kind::epilogue) == 0);
 }
 
+TEST_CASE("the first block of a stream takes a turn where it is told to, its last product none") {
+  const std::string config = std::string(kOverlapped) + ",first_turn=1";
+  const KernelSpec spec = spec_of("head_dim=128", config.c_str());
+  const Program program = lower(spec, schedule_for(spec.config), 128);
+  CHECK(count(program.first, Line::Kind::take_turn) == 1);
+  CHECK(count(program.first, Line::Kind::pass_turn) == 1);
+  CHECK(count(program.first, Line::Kind::issue_pv) == 0);
+  CHECK(position(program.first, Line::Kind::take_turn) < position(program.first, Line::Kind::issue_qk));
+  CHECK(position(program.first, Line::Kind::pass_turn) < position(program.first, Line::Kind::softmax));
+  CHECK(count(program.drain, Line::Kind::take_turn) == 0);
+}
+
 TEST_CASE("at a tile boundary the output is finished while the next product runs") {
   const KernelSpec spec = spec_of("head_dim=128", kOverlapped);
   const Program program = lower(spec, schedule_for(spec.config), 128);

@@ -163,6 +163,38 @@ TEST_CASE("the tuner tries clusters where tiles are few, untuned plans do not") 
   CHECK_FALSE(clustered(parse_problem("head_dim=128,heads=16,batch=32,seqlen_q=512,seqlen_k=512")));
 }
 
+TEST_CASE("kernels of small problems start quickly, and where nothing overlaps a stream's first block has a turn") {
+  const auto count = [](const char* problem, const auto& predicate) {
+    const std::vector<Config> all = candidates(kArch, parse_problem(problem));
+    return std::pair{std::ranges::count_if(all, predicate), std::ssize(all)};
+  };
+  constexpr const char* kSmall = "head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512,causal=1";
+  constexpr const char* kLarge = "head_dim=128,heads=16,batch=8,seqlen_q=512,seqlen_k=512,causal=1";
+  const auto quick = [](const Config& c) { return c.early_copies && c.first_turn == c.ping_pong; };
+  const auto [small_quick, small_all] = count(kSmall, quick);
+  CHECK(small_quick == small_all);
+  const auto early = [](const Config& c) { return c.early_copies; };
+  CHECK(count("head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512", early).first > 0);
+  const auto drained = [](const Config& c) {
+    return !c.early_copies && c.first_turn == (c.ping_pong && c.boundary == Boundary::drained);
+  };
+  const auto [large_drained, large_all] = count(kLarge, drained);
+  CHECK(large_drained == large_all);
+  CHECK(small_all >= large_all);  // no kernel is lost by it
+}
+
+TEST_CASE("a start is shorter with early copies, and with first blocks in turns") {
+  CHECK(reason("head_dim=128", "block_n=128,cluster=2,early_copies=1").starts_with("early_copies: "));
+  CHECK(reason("head_dim=128", "block_n=128,ping_pong=0,first_turn=1").starts_with("first_turn: "));
+  const Problem p = parse_problem("head_dim=128,heads=16,seqlen_q=512,seqlen_k=512");
+  const auto total = [&](const std::string& config) { return estimate(kArch, p, parse_config(config)).total; };
+  for (const char* boundary : {"boundary=drained", "o=own,q_buffers=2,boundary=overlapped"}) {
+    const std::string config = boundary;
+    CHECK(total(config + ",early_copies=1") < total(config));
+    CHECK(total(config + ",first_turn=1") < total(config));
+  }
+}
+
 TEST_CASE("every head dim has candidates and a default") {
   for (int d = 8; d <= 256; d += 8)
     for (bool causal : {false, true}) {
