@@ -13,6 +13,7 @@ struct SegmentKind {
   bool boundary = false;  ///< block -1 belongs to the previous tile: its output is finished here
   bool first = false;     ///< block 0 is the first of its tile
   bool masked = false;
+  bool passes_late = false;  ///< its turn ends with its scores complete, else with their product issued
   int qk_width = 0, pv_width = 0;
 };
 
@@ -52,7 +53,7 @@ class Lowering {
         if (has_turn()) add({.kind = Kind::take_turn});
         return;
       case Action::Kind::pass_turn:
-        if (has_turn()) add({.kind = Kind::pass_turn});
+        if (has_turn() && !kind_.passes_late) add({.kind = Kind::pass_turn});
         return;
     }
   }
@@ -86,6 +87,7 @@ class Lowering {
     for (auto done = in_flight_.begin(); done <= at; ++done) (*done == Product::qk ? line.s : line.o) = true;
     in_flight_.erase(in_flight_.begin(), at + 1);
     add(line);
+    if (kind_.passes_late && product == Product::qk) add({.kind = Kind::pass_turn});
     settled_ = false;
     release_used_q();
   }
@@ -185,8 +187,15 @@ Program lower(const KernelSpec& spec, const Schedule& schedule, int width) {
   program.has_second = width != n;
   program.has_masked = spec.edge == Edge::diagonals;
   const auto segment = [&](const SegmentKind& kind) { return Lowering(spec, kind).run(schedule); };
-  program.first = segment(
-      {.current = true, .previous = false, .first = true, .masked = first_masked, .qk_width = width, .pv_width = n});
+  // At the start of a launch the next warpgroup's first product would only compete with this one's. A narrow one is
+  // done before that warpgroup could begin, and at the start of a later tile there is other work for both.
+  program.first = segment({.current = true,
+                           .previous = false,
+                           .first = true,
+                           .masked = first_masked,
+                           .passes_late = spec.config.first_turn && program.flattened && width == n,
+                           .qk_width = width,
+                           .pv_width = n});
   if (program.has_second) program.second = segment({.qk_width = n, .pv_width = width});
   if (program.has_masked) program.masked = segment({.masked = true, .qk_width = n, .pv_width = n});
   program.block = segment({.qk_width = n, .pv_width = n});

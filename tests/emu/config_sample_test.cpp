@@ -76,8 +76,11 @@ std::vector<ConfigSample> all_candidates() {
       for (const codegen::Config& config : configs) {
         sample.config = config;
         sample.config.workers = tuner::kGateWorkers * config.cluster;
-        // Only large problems would have none.
-        if (all.size() % 2 == 1) sample.config.early_copies = sample.config.first_turn = false;
+        // Only large problems would have none; some that skip blocks deadlock without.
+        codegen::Config later = sample.config;
+        later.early_copies = later.first_turn = false;
+        if (all.size() % 2 == 1 && codegen::simulate(codegen::specialise(arch, sample.problem, later)).empty())
+          sample.config = later;
         sample.gaps = all.size() % 4 == 3;
         all.push_back(sample);
       }

@@ -202,9 +202,9 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
   pin(s);
   wgmma_fence();
   issue_qk(s, q, k_base + ((stage_k * kKBytes) >> 4));
-  barrier_arrive(next_turn, 256);
   wgmma_wait_group<0>();
   pin(s);
+  barrier_arrive(next_turn, 256);
   if (leader) mbarrier_arrive(shared + kKEmpty + 8 * stage_k);
   if (++stage_k == kStages) {
     stage_k = 0;
