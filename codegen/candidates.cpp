@@ -103,11 +103,10 @@ std::vector<Grid> grids(const Arch& arch, const Problem& p) {
 std::string barrier_structure(const KernelSpec& spec) {
   const Config& c = spec.config;
   const int skipping_n = c.skips_blocks() ? c.block_n : 0;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.tells_claims(), c.consumers,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", c.cluster, c.tells_claims(), c.consumers,
                      c.stages, static_cast<int>(c.order), c.ping_pong, static_cast<int>(c.q), c.q_buffers, c.q_ahead,
                      static_cast<int>(c.o), static_cast<int>(c.boundary), c.grid == Grid::plain, skipping_n,
-                     c.skip_idle, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge), c.early_copies,
-                     c.first_turn);
+                     c.skip_idle, first_width(spec, 0) != c.block_n, static_cast<int>(spec.edge), c.first_turn);
 }
 
 // Whether the next tile's products may go on beside the store of this O. Its pieces wait for each other, which only

@@ -43,7 +43,7 @@ constexpr double kClusterClocks = 600, kClusterProducts = 0.99;
 constexpr double kPieceClocks = 600;
 
 double boundary_clocks(const Config& c) {
-  if (c.boundary == Boundary::drained) return c.first_turn ? 2000 : 2200;
+  if (c.boundary == Boundary::drained) return 2200;
   return (c.q == QSource::registers ? 700 : 1100) + (c.o_pieces - 1) * kPieceClocks;
 }
 

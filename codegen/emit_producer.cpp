@@ -157,8 +157,10 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   if (c.early_copies) {
     out.line("// Behind begin().");
     out.line("int stage_k = 1 % kStages, phase_k = {}, stage_v = 0, phase_v = 1;", c.stages > 1 ? 1 : 0);
-    out.line("int buffer_q = 1 % kQBuffers, phase_q = {}, slot = 1;", c.q_buffers > 1 ? 1 : 0);
-    if (many_tiles) out.line("bool begun = true;  // Q and the first block of K of this tile have been asked for");
+    if (many_tiles) {
+      out.line("int buffer_q = 1 % kQBuffers, phase_q = {}, slot = 1;", c.q_buffers > 1 ? 1 : 0);
+      out.line("bool begun = true;  // Q and the first block of K of this tile have been asked for");
+    }
   } else {
     out.line("int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;");
   }
@@ -243,7 +245,8 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   }
   if (many_tiles) {
     out.close();
-    if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
+    // The consumers of a thread block without a tile have heard of it from begin().
+    if (!c.q_ahead) out.line("{}{}", c.early_copies ? "if (!begun) " : "", fmt::format(fmt::runtime(load_q), "tile"));
   }
   if (c.cluster > 1) {
     out.line("// The others arrive at the barriers of this thread block until they have read the last blocks.");

@@ -13,7 +13,7 @@ namespace attune::codegen {
 namespace {
 
 // Raised whenever the emitter prints something else for the same spec and templates.
-constexpr const char* kEmitterVersion = "4";
+constexpr const char* kEmitterVersion = "5";
 
 constexpr std::string_view kNeeds = "// needs:";
 

@@ -187,8 +187,8 @@ Program lower(const KernelSpec& spec, const Schedule& schedule, int width) {
   program.has_second = width != n;
   program.has_masked = spec.edge == Edge::diagonals;
   const auto segment = [&](const SegmentKind& kind) { return Lowering(spec, kind).run(schedule); };
-  // At the start of a launch the next warpgroup's first product would only compete with this one's. A narrow one is
-  // done before that warpgroup could begin, and at the start of a later tile there is other work for both.
+  // Measured (docs/kernels/NOTES.md, 53): later is better where the first block is as wide as the others and the stream
+  // goes on over tiles, worse elsewhere.
   program.first = segment({.current = true,
                            .previous = false,
                            .first = true,

@@ -79,7 +79,7 @@ std::vector<ConfigSample> all_candidates() {
         // Only large problems would have none; some that skip blocks deadlock without.
         codegen::Config later = sample.config;
         later.early_copies = later.first_turn = false;
-        if (all.size() % 2 == 1 && codegen::simulate(codegen::specialise(arch, sample.problem, later)).empty())
+        if (all.size() / 4 % 2 == 1 && codegen::simulate(codegen::specialise(arch, sample.problem, later)).empty())
           sample.config = later;
         sample.gaps = all.size() % 4 == 3;
         all.push_back(sample);
