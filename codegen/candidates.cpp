@@ -58,6 +58,16 @@ constexpr Buffering kBufferings[] = {
     {QSource::shared, 1, false, OBuffer::over_q, 1, Boundary::drained},
 };
 
+// Columns of Q in registers where the rest is read from shared memory: where the registers hold some of it, not all.
+std::vector<int> q_columns(const Problem& p, const Buffering& buffering, int consumers, int block_n) {
+  if (buffering.q != QSource::shared || consumers != 2) return {0};
+  if (p.head_dim > 192) return block_n <= 64 ? std::vector<int>{0, 64, 96, 128} : std::vector<int>{0};
+  if (p.head_dim > 128) return {0, 64, 96};
+  // Causal kernels of this width want narrower blocks, beside which there is room for all of Q.
+  if (p.head_dim > 96 && block_n >= 144 && !p.causal) return {0, 32, 64};
+  return {0};
+}
+
 struct SoftmaxChoice {
   Softmax softmax;
   Order order;
@@ -153,7 +163,7 @@ std::string tile_text(const Config& c) {
   if (c.family == Family::sm90_backward)
     return fmt::format("{} {} {} {}", c.backward.block_m, static_cast<int>(c.backward.split), c.backward.lag,
                        c.backward.registers);
-  return fmt::format("{} {} {} {}", c.consumers, c.block_n, static_cast<int>(c.q), c.cluster);
+  return fmt::format("{} {} {} {} {}", c.consumers, c.block_n, static_cast<int>(c.q), c.q_columns, c.cluster);
 }
 
 std::vector<Config> launch_variants(const Arch& arch, const Problem& p, const Config& config) {
@@ -194,29 +204,32 @@ std::vector<Config> candidates(const Arch& arch, const Problem& p) {
     for (int block_n : block_ns(head_dim))
       for (const SoftmaxChoice& softmax : softmax_choices(p))
         for (const Buffering& buffering : kBufferings)
-          for (bool ping_pong : {true, false})
-            for (Diagonal diagonal : diagonals(p))
-              for (Grid grid : grids(arch, p))
-                for (int cluster : clusters(arch, p))
-                  consider({.consumers = consumers,
-                            .block_n = block_n,
-                            .softmax = softmax.softmax,
-                            .order = softmax.order,
-                            .ping_pong = ping_pong,
-                            .q = buffering.q,
-                            .q_buffers = buffering.q_buffers,
-                            .q_ahead = buffering.q_ahead,
-                            .o = buffering.o,
-                            .o_pieces = buffering.o_pieces,
-                            .boundary = buffering.boundary,
-                            .grid = grid,
-                            .diagonal = diagonal,
-                            .remember = softmax.remember,
-                            .cluster = cluster,
-                            // A larger problem would not notice.
-                            .dependent_launch = is_small(arch, p),
-                            .early_copies = is_small(arch, p) && cluster == 1,
-                            .first_turn = ping_pong && (is_small(arch, p) || buffering.boundary == Boundary::drained)});
+          for (int columns : q_columns(p, buffering, consumers, block_n))
+            for (bool ping_pong : {true, false})
+              for (Diagonal diagonal : diagonals(p))
+                for (Grid grid : grids(arch, p))
+                  for (int cluster : clusters(arch, p))
+                    consider(
+                        {.consumers = consumers,
+                         .block_n = block_n,
+                         .softmax = softmax.softmax,
+                         .order = softmax.order,
+                         .ping_pong = ping_pong,
+                         .q = buffering.q,
+                         .q_columns = columns,
+                         .q_buffers = buffering.q_buffers,
+                         .q_ahead = buffering.q_ahead,
+                         .o = buffering.o,
+                         .o_pieces = buffering.o_pieces,
+                         .boundary = buffering.boundary,
+                         .grid = grid,
+                         .diagonal = diagonal,
+                         .remember = softmax.remember,
+                         .cluster = cluster,
+                         // A larger problem would not notice.
+                         .dependent_launch = is_small(arch, p),
+                         .early_copies = is_small(arch, p) && cluster == 1,
+                         .first_turn = ping_pong && (is_small(arch, p) || buffering.boundary == Boundary::drained)});
   return all;
 }
 

@@ -36,6 +36,7 @@ Fields kernel_fields(const Config& c) {
           {"order", name_of(kOrders, c.order)},
           {"ping_pong", flag(c.ping_pong)},
           {"q", name_of(kQSources, c.q)},
+          {"q_columns", std::to_string(c.q_columns)},
           {"q_buffers", std::to_string(c.q_buffers)},
           {"q_ahead", flag(c.q_ahead)},
           {"o", name_of(kOBuffers, c.o)},
@@ -109,6 +110,8 @@ Config parse_config(std::string_view text) {
       c.ping_pong = truth(key, value);
     else if (key == "q")
       c.q = value_of<QSource>(kQSources, key, value);
+    else if (key == "q_columns")
+      c.q_columns = number(key, value, 0, 240);
     else if (key == "q_buffers")
       c.q_buffers = number(key, value, 1, 2);
     else if (key == "q_ahead")
@@ -146,7 +149,8 @@ Config parse_config(std::string_view text) {
     else
       fail(ErrorCode::invalid_argument,
            "config: key '{}' is unknown (allowed: family, consumers, block_n, stages, softmax, order, ping_pong, q, "
-           "q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, skip_idle, "
+           "q_columns, q_buffers, q_ahead, o, o_pieces, boundary, grid, cluster, diagonal, exact_tail, remember, "
+           "skip_idle, "
            "warp_epilogue, dependent_launch, early_copies, first_turn, workers, section)",
            key);
   }

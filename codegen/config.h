@@ -70,6 +70,7 @@ struct Config {
   Order order = Order::qk_pv;
   bool ping_pong = true;  ///< consumers take turns at issuing their products
   QSource q = QSource::shared;
+  int q_columns = 0;  ///< QSource::shared: so many of Q's first columns come from registers all the same
   int q_buffers = 1;
   bool q_ahead =
       false;  ///< Q of the next tile is asked for during this one: loaded, or into L2 while its buffer is in use

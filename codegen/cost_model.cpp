@@ -39,6 +39,10 @@ constexpr double kBlockClocks = 110;
 // products.
 constexpr double kClusterClocks = 600, kClusterProducts = 0.99;
 
+// Two operands from shared memory use all of its bandwidth in narrow products, and copies want some of it, too; the
+// less of Q is read there, the better (docs/kernels/NOTES.md, 54).
+constexpr double kHeldQProducts = 0.01;
+
 // A piece of O waits until the one before it has been read from the buffer that they share.
 constexpr double kPieceClocks = 600;
 
@@ -87,9 +91,9 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
   e.tensor = steps * 2 * rows * n * (d + dv) / kTensor / clock;
   e.exponential = steps * rows * n / kExponential / clock;
   const double issue = steps * rows * n * instructions_per_score(c) / kIssue / clock;
-  // Every warpgroup with rows reads all of K and V, and Q where it is not in registers.
-  const double q_reads = c.q == QSource::shared ? rows * d * 2 : 0;
-  e.shared_memory = steps * (rows / 64 * n * (d + dv) * 2 + q_reads) / kShared / clock;
+  // Every warpgroup with rows reads all of K and V, and Q where it is not in registers; K and V are written once.
+  const double q_reads = c.q == QSource::shared ? rows * (d - c.q_columns) * 2 : 0;
+  e.shared_memory = steps * ((rows / 64 + 1) * n * (d + dv) * 2 + q_reads) / kShared / clock;
   e.l2 = steps * n * (d + dv) * 2 / c.cluster / kL2 / clock;
   const double rows_q = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q) * p.heads;
   const double rows_k = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_k) * p.heads_kv;
@@ -105,7 +109,7 @@ CostEstimate estimate(const Arch& arch, const Problem& p, const Config& c) {
                                                               {e.shared_memory, "shared memory"},
                                                               {e.l2, "L2"},
                                                               {e.hbm, "HBM"}}};
-  const double products = c.cluster > 1 ? kClusterProducts : 1;
+  const double products = (c.cluster > 1 ? kClusterProducts : 1) * (1 - kHeldQProducts * c.q_columns / d);
   const auto largest = *std::max_element(limits.begin(), limits.end());
   e.limit = largest.second;
   e.total = products * largest.first +

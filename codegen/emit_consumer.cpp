@@ -31,7 +31,8 @@ class ConsumerPrinter {
 
  private:
   using Kind = Line::Kind;
-  bool q_in_registers() const { return c_.q == QSource::registers; }
+  bool q_in_registers() const { return q_steps_in_registers(spec_) > 0; }
+  bool q_in_shared() const { return c_.q == QSource::shared; }
   bool speculative() const { return c_.softmax != Softmax::exact; }
   bool turns() const { return c_.ping_pong && c_.consumers > 1 && c_.order != Order::serial; }
   bool remembers() const { return c_.softmax == Softmax::zero && c_.remember; }
@@ -47,9 +48,8 @@ class ConsumerPrinter {
     out_.line("float s[kScores], o[kOutputs];");
     out_.line("uint32_t p[kPacked];");
     out_.line("RowState row;");
-    if (q_in_registers())
-      out_.line("uint32_t q[kQRegisters];");
-    else
+    if (q_in_registers()) out_.line("uint32_t q[kQRegisters];");
+    if (q_in_shared())
       out_.line(
           "const uint64_t q_base = wgmma_descriptor(shared + kSharedQ + warpgroup * (kQkChunks * 64 * 128), 16, "
           "1024);");
@@ -87,7 +87,7 @@ class ConsumerPrinter {
     }
     if (q_in_registers()) {
       out_.line("#pragma unroll");
-      out_.line("for (int step = 0; step < kQkSteps; step++)");
+      out_.line("for (int step = 0; step < kQRegisters / 4; step++)");
       out_.line("  ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +");
       out_.line("                  swizzled(64, matrix_row, 2 * step + (lane >> 4)),");
       out_.line("              q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);");
@@ -305,10 +305,11 @@ class ConsumerPrinter {
         out_.line("wgmma_fence();");
         return;
       case Kind::issue_qk:
-        out_.line("{}(s, {}, k_base + ((stage_k * kKBytes) >> 4));", product_name(spec_, Product::qk, line.width),
-                  q_in_registers()   ? "q"
-                  : c_.q_buffers > 1 ? "q_base + ((buffer_q * kQBytes) >> 4)"
-                                     : "q_base");
+        out_.line("{}(s, {}{}k_base + ((stage_k * kKBytes) >> 4));", product_name(spec_, Product::qk, line.width),
+                  q_in_registers() ? "q, " : "",
+                  !q_in_shared()     ? ""
+                  : c_.q_buffers > 1 ? "q_base + ((buffer_q * kQBytes) >> 4), "
+                                     : "q_base, ");
         return;
       case Kind::issue_pv:
         out_.line("{}(o, p, v_base + ((stage_v * kVBytes) >> 4), accumulate);",

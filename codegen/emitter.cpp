@@ -110,7 +110,7 @@ void emit_constants(Writer& out, const KernelSpec& spec) {
            l.qk_chunks, l.v_chunks);
   out.line("constexpr int kQkSteps = {};  // of 16 columns", steps);
   out.line("constexpr int kScores = {}, kOutputs = {}, kPacked = {}, kQRegisters = {};  // registers a thread",
-           c.block_n / 2, spec.head_dim_v / 2, c.block_n / 4, 4 * steps);
+           c.block_n / 2, spec.head_dim_v / 2, c.block_n / 4, 4 * q_steps_in_registers(spec));
   out.line("");
   out.line("// Shared memory, bytes from the first 1024-byte boundary.");
   out.line("constexpr uint32_t kQBytes = {}, kKBytes = {}, kVBytes = {};", l.q_bytes, l.k_bytes, l.v_bytes);

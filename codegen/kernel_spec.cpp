@@ -177,6 +177,10 @@ SharedLayout layout_of(const KernelSpec& spec) {
   return l;
 }
 
+int q_steps_in_registers(const KernelSpec& spec) {
+  return (spec.config.q == QSource::registers ? spec.head_dim + 15 : spec.config.q_columns) / 16;
+}
+
 RegisterSplit register_split(const Config& c) {
   switch (c.consumers) {
     case 1: return {56, 256};

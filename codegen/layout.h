@@ -25,5 +25,7 @@ struct RegisterSplit {
   int producer = 0, consumer = 0;
 };
 RegisterSplit register_split(const Config& config);
+/// k-steps (of 16 columns) of QK whose share of Q is kept in registers.
+int q_steps_in_registers(const KernelSpec& spec);
 
 }  // namespace attune::codegen

@@ -31,6 +31,15 @@ Reason schedule(const Arch&, const KernelSpec& s) {
   return {};
 }
 
+Reason query(const Arch&, const KernelSpec& s) {
+  const Config& c = s.config;
+  if (c.q_columns == 0) return {};
+  if (c.q != QSource::shared) return "q_columns: all of Q is in registers (allowed: 0)";
+  if (c.q_columns % 16 != 0 || c.q_columns >= s.head_dim)
+    return fmt::format("q_columns: {} is not a multiple of 16 below head_dim = {}", c.q_columns, s.head_dim);
+  return {};
+}
+
 Reason buffers(const Arch&, const KernelSpec& s) {
   const Config& c = s.config;
   const SharedLayout l = layout_of(s);
@@ -84,8 +93,7 @@ Reason shared_memory(const Arch& arch, const KernelSpec& s) {
 Reason registers(const Arch&, const KernelSpec& s) {
   const Config& c = s.config;
   const int scores = c.block_n / 2, packed = c.block_n / 4, output = s.head_dim_v / 2;
-  const int query = c.q == QSource::registers ? 4 * ((s.head_dim + 15) / 16) : 0;
-  const int needed = scores + packed + output + query + 20;
+  const int needed = scores + packed + output + 4 * q_steps_in_registers(s) + 20;
   const int available = register_split(c).consumer;
   if (needed > available) return fmt::format("registers: about {} a thread needed, {} available", needed, available);
   return {};
@@ -96,7 +104,7 @@ Reason registers(const Arch&, const KernelSpec& s) {
 std::optional<std::string> violates(const Arch& arch, const KernelSpec& spec) {
   if (is_reference(spec.config.family)) return {};
   if (spec.config.family == Family::sm90_backward) return backward::violates(arch, spec);
-  for (const auto rule : {shapes, schedule, buffers, diagonal, cluster, shared_memory, registers})
+  for (const auto rule : {shapes, schedule, query, buffers, diagonal, cluster, shared_memory, registers})
     if (Reason reason = rule(arch, spec)) return reason;
   return {};
 }

@@ -16,10 +16,12 @@ struct Placing {
 };
 
 /// Rounds in their order. The first sees every kernel; `variants` sees the launch variants of the best kernels; the
-/// finals give at least 15 samples each, interleaved. All but the sustained one have rests in between.
-enum class Round { first, second, variants, finals, sustained };
+/// finals give at least 15 samples each, interleaved. `loaded` and `sustained` go without rests: the former looks at
+/// all that are left after the second round, the latter has the finalists of that regime.
+enum class Round { first, second, variants, finals, loaded, sustained };
 inline constexpr std::size_t kMostFinalists = 8;
-inline constexpr std::size_t kMostUnderLoad = 6;  ///< finalists of the sustained round
+inline constexpr std::size_t kMostLoaded = 20;    ///< entrants of the loaded round
+inline constexpr std::size_t kMostUnderLoad = 6;  ///< of the sustained one
 inline constexpr std::size_t kVariedKernels = 6;
 inline constexpr std::size_t kFewestFinalTurns = 5;
 

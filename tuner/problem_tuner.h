@@ -105,6 +105,9 @@ class ProblemTuner {
   std::vector<Candidate*> keep(const std::vector<Candidate*>& from, std::size_t count) const;
   std::vector<Candidate*> finalists(const std::vector<Candidate*>& from) const;
   bool finals(Measurer& measurer, std::vector<Candidate*> entrants, const StopCondition& stop);
+  /// The finalists of the regime under load: from a round under load, if there is time for it.
+  std::vector<Candidate*> best_under_load(Measurer& measurer, const std::vector<Candidate*>& field,
+                                          const StopCondition& stop);
   bool sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants, const StopCondition& stop);
   /// Ranks what was measured together, and commits it; the incumbent keeps its place unless it was clearly beaten.
   void commit(const std::vector<Candidate*>& entrants, const std::vector<RaceResult>& results, const char* regime,

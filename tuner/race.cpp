@@ -189,6 +189,7 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     brief_round(measurer, field, *options);
     field = still_in(field);
   }
+  const std::vector<Candidate*> survivors_of_bursts = field;
   field = keep(field, kept_after(Round::second, field.size()));
   if (const auto options = fitting(Round::variants, 4 * field.size());
       options && run_.request.configs.empty() && !field.empty()) {
@@ -203,9 +204,13 @@ void ProblemTuner::race(Measurer& measurer, const StopCondition& stop) {
     report_.message = cut_short_ ? fmt::format("the budget ended before {}", what) : "no config survived the race";
   };
   if (field.empty() || !finals(measurer, field, stop)) return ended_before("the finals");
-  field = still_in(field);
-  if (run_.request.sustained && !sustained_finals(measurer, keep(field, kept_after(Round::finals, field.size())), stop))
-    return ended_before("the sustained race");
+  if (run_.request.sustained) {
+    for (Candidate* c : survivors_of_bursts)
+      if (std::ranges::find(field, c) == field.end()) field.push_back(c);
+    field = still_in(field);
+    if (!sustained_finals(measurer, best_under_load(measurer, field, stop), stop))
+      return ended_before("the sustained race");
+  }
   log_.finish();
   report_.outcome = Outcome::tuned;
 }
@@ -231,6 +236,31 @@ bool ProblemTuner::finals(Measurer& measurer, std::vector<Candidate*> entrants, 
   report_.conditions = conditions_of(readings, ordered);
   commit(entrants, ordered, kBurst, report_.conditions);
   return true;
+}
+
+std::vector<ProblemTuner::Candidate*> ProblemTuner::best_under_load(Measurer& measurer,
+                                                                    const std::vector<Candidate*>& field,
+                                                                    const StopCondition& stop) {
+  const std::vector<Candidate*> entrants = keep(field, kept_after(Round::finals, field.size()));
+  const std::size_t count = kept_after(Round::loaded, entrants.size());
+  const double each = launch_seconds(entrants);
+  const RaceOptions options = options_for(Round::loaded, each);
+  const double finals = expected_seconds(options_for(Round::sustained, each), count, each);
+  if (expected_seconds(options, entrants.size(), each) + finals > stop.seconds_left()) return keep(field, count);
+  // Times under load stand beside those of bursts nowhere but here.
+  std::map<int, double> bursts;
+  for (const Candidate* c : entrants) bursts[c->id] = c->seconds;
+  std::vector<Placing> placings;
+  std::set<int> always;
+  run_round(measurer, entrants, options, Phase::sustained, [&](Candidate& c, const RaceResult&) {
+    placings.push_back({c.id, c.seconds});
+    if (goes_through(c)) always.insert(c.id);
+    c.seconds = bursts[c.id];
+  });
+  std::vector<Candidate*> best;
+  for (const int id : survivors(placings, count, always))
+    best.push_back(*std::ranges::find(entrants, id, &Candidate::id));
+  return best;
 }
 
 bool ProblemTuner::sustained_finals(Measurer& measurer, const std::vector<Candidate*>& entrants,

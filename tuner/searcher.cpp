@@ -36,6 +36,7 @@ std::vector<std::string> kinds_of(const codegen::Config& c) {
           fmt::format("ping_pong {} consumers {}", c.ping_pong, c.consumers),
           fmt::format("q {} {} {} o {} boundary {}", number(c.q), c.q_buffers, number(c.q_ahead), number(c.o),
                       number(c.boundary)),
+          fmt::format("q_columns {}", c.q_columns),
           fmt::format("stages {}", c.stages),
           fmt::format("grid {} cluster {}", number(c.grid), c.cluster),
           fmt::format("diagonal {}", number(c.diagonal)),

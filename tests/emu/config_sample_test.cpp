@@ -234,6 +234,9 @@ TEST_CASE("configs: the sample has every value of every tunable, and every kind 
   for (const bool ahead : {false, true})
     CHECK_MESSAGE(
         some([&](const ConfigSample& s) { return idle(s) && s.config.moves_q() && s.config.q_ahead == ahead; }), ahead);
+  for (const codegen::Grid grid : {codegen::Grid::plain, codegen::Grid::persistent, codegen::Grid::dynamic})
+    CHECK_MESSAGE(some([&](const ConfigSample& s) { return s.config.q_columns > 0 && s.config.grid == grid; }),
+                  static_cast<int>(grid));
   for (const codegen::Diagonal diagonal : {codegen::Diagonal::trimmed, codegen::Diagonal::skipped})
     CHECK(some([&](const ConfigSample& s) { return s.config.cluster > 1 && s.config.diagonal == diagonal; }));
 }

@@ -83,6 +83,7 @@ class ConfigSampler {
     c.order = pick({Order::qk_pv, Order::pv_qk, Order::serial});
     c.ping_pong = pick({false, true});
     c.q = pick({QSource::shared, QSource::registers});
+    if (c.q == QSource::shared) c.q_columns = pick({0, 0, 16, 64, 128});
     c.q_buffers = pick({1, 2});
     c.q_ahead = pick({false, true});
     c.o = pick({OBuffer::own, OBuffer::over_q, OBuffer::direct});

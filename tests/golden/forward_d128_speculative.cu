@@ -1,6 +1,6 @@
 // attune forward  sm_90a  bf16  d128  |  128x128, 2 stages, 2 consumers, ping-pong, speculative (reference 0) softmax, persistent
-// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
+// spec: arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_columns=0,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=128,head_dim_v=128,causal=0,edge=none,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=registers,q_columns=0,q_buffers=1,q_ahead=0,o=own,o_pieces=1,boundary=overlapped,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
 
 #line 749 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
@@ -162,7 +162,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
   ld_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);
   if (tile.m < 0) return;
   #pragma unroll
-  for (int step = 0; step < kQkSteps; step++)
+  for (int step = 0; step < kQRegisters / 4; step++)
     ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                     swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                 q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);
@@ -253,7 +253,7 @@ ATTUNE_DEVICE void consume(const TensorMap* map_o, const ForwardParams& params, 
       return;
     }
     #pragma unroll
-    for (int step = 0; step < kQkSteps; step++)
+    for (int step = 0; step < kQRegisters / 4; step++)
       ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +
                       swizzled(64, matrix_row, 2 * step + (lane >> 4)),
                   q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);

@@ -1,13 +1,13 @@
 // attune forward  sm_90a  bf16  d64  |  192x128, 2 stages, 3 consumers, ping-pong, speculative (reference 0) softmax, longest tile first
-// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
+// spec: arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_columns=0,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=bf16,head_dim=64,head_dim_v=64,causal=0,edge=none,tail=0,family=sm90,consumers=3,block_n=128,stages=2,softmax=zero,order=pv_qk,ping_pong=1,q=shared,q_columns=0,q_buffers=2,q_ahead=1,o=own,o_pieces=1,boundary=overlapped,grid=dynamic,cluster=1,diagonal=masked,exact_tail=0,remember=0,skip_idle=1,warp_epilogue=0,dependent_launch=0,early_copies=0,first_turn=0
 
 #line 749 "kernel.cu"
 constexpr int kConsumers = 3, kBlockM = 192, kBlockN = 128, kStages = 2, kQBuffers = 2;
 constexpr int kHeadDimV = 64;
 constexpr int kQkChunks = 1, kVChunks = 1;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 4;  // of 16 columns
-constexpr int kScores = 64, kOutputs = 32, kPacked = 32, kQRegisters = 16;  // registers a thread
+constexpr int kScores = 64, kOutputs = 32, kPacked = 32, kQRegisters = 0;  // registers a thread
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 24576, kKBytes = 16384, kVBytes = 16384;
@@ -76,11 +76,11 @@ ATTUNE_DEVICE void wgmma_m64n128k16_bf16_ss(float (&d)[kSize], uint64_t a, uint6
 }
 
 // S = Q K^T for one block of 128 keys. K-major operands: 32 bytes a k-step inside a 64-column chunk.
-ATTUNE_DEVICE void issue_qk(float (&s)[kScores], uint64_t q, uint64_t k) {
+ATTUNE_DEVICE void issue_qk(float (&s)[kScores], uint64_t q_base, uint64_t k) {
   #pragma unroll
   for (int step = 0; step < kQkSteps; step++) {
     const uint64_t k_step = k + (((step / 4) * (kBlockN * 128) + (step % 4) * 32) >> 4);
-    const uint64_t q_step = q + (((step / 4) * (64 * 128) + (step % 4) * 32) >> 4);
+    const uint64_t q_step = q_base + (((step / 4) * (64 * 128) + (step % 4) * 32) >> 4);
     wgmma_m64n128k16_bf16_ss(s, q_step, k_step, step > 0);
   }
   wgmma_commit_group();

@@ -1,13 +1,13 @@
 // attune forward  sm_90a  fp16  d80  |  128x128, 2 stages, 2 consumers, ping-pong, exact softmax, persistent
-// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
-// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
+// spec: arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_columns=0,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
+// reproduce: attune emit --spec arch=sm_90a,dtype=fp16,head_dim=80,head_dim_v=80,causal=0,edge=length,tail=0,family=sm90,consumers=2,block_n=128,stages=2,softmax=exact,order=qk_pv,ping_pong=1,q=shared,q_columns=0,q_buffers=1,q_ahead=0,o=over_q,o_pieces=1,boundary=drained,grid=persistent,cluster=1,diagonal=masked,exact_tail=0,remember=1,skip_idle=0,warp_epilogue=0,dependent_launch=1,early_copies=0,first_turn=0
 
 #line 589 "kernel.cu"
 constexpr int kConsumers = 2, kBlockM = 128, kBlockN = 128, kStages = 2, kQBuffers = 1;
 constexpr int kHeadDimV = 80;
 constexpr int kQkChunks = 2, kVChunks = 2;  // 64 columns each, zero-filled beyond the head dim
 constexpr int kQkSteps = 5;  // of 16 columns
-constexpr int kScores = 64, kOutputs = 40, kPacked = 32, kQRegisters = 20;  // registers a thread
+constexpr int kScores = 64, kOutputs = 40, kPacked = 32, kQRegisters = 0;  // registers a thread
 
 // Shared memory, bytes from the first 1024-byte boundary.
 constexpr uint32_t kQBytes = 32768, kKBytes = 32768, kVBytes = 32768;
@@ -79,11 +79,11 @@ ATTUNE_DEVICE void wgmma_m64n128k16_fp16_ss(float (&d)[kSize], uint64_t a, uint6
 }
 
 // S = Q K^T for one block of 128 keys. K-major operands: 32 bytes a k-step inside a 64-column chunk.
-ATTUNE_DEVICE void issue_qk(float (&s)[kScores], uint64_t q, uint64_t k) {
+ATTUNE_DEVICE void issue_qk(float (&s)[kScores], uint64_t q_base, uint64_t k) {
   #pragma unroll
   for (int step = 0; step < kQkSteps; step++) {
     const uint64_t k_step = k + (((step / 4) * (kBlockN * 128) + (step % 4) * 32) >> 4);
-    const uint64_t q_step = q + (((step / 4) * (64 * 128) + (step % 4) * 32) >> 4);
+    const uint64_t q_step = q_base + (((step / 4) * (64 * 128) + (step % 4) * 32) >> 4);
     wgmma_m64n128k16_fp16_ss(s, q_step, k_step, step > 0);
   }
   wgmma_commit_group();

@@ -35,6 +35,8 @@ constexpr Golden kGoldens[] = {
     {"forward_d128_small.cu", "head_dim=128,heads=16,batch=2,seqlen_q=512,seqlen_k=512",
      "softmax=first_max,order=pv_qk,q=registers,q_ahead=1,o=own,boundary=overlapped,grid=dynamic,dependent_launch=1,"
      "early_copies=1,first_turn=1"},
+    {"forward_d256_q_columns.cu", "head_dim=256,heads=8",
+     "block_n=64,softmax=zero,order=pv_qk,q_columns=128,o=own,o_pieces=2,first_turn=1"},
     {"reference_d64.cu", "head_dim=64,heads=8", "family=reference"},
     {"backward_d128_causal_lagging.cu", "op=backward,head_dim=128,heads=32,heads_kv=8,causal=1",
      "family=sm90_backward,lag=1,ping_pong=1,late_fences=1,prefetch=1"},

@@ -195,6 +195,28 @@ TEST_CASE("a start is shorter with early copies, and with first blocks in turns"
   }
 }
 
+TEST_CASE("part of Q in registers: where all of it does not fit, and sooner with more of it") {
+  CHECK(reason("head_dim=256", "block_n=64,q_columns=128") == "fits");
+  CHECK(reason("head_dim=256", "block_n=64,q_columns=192").starts_with("registers: about 244"));
+  CHECK(reason("head_dim=256", "block_n=64,q_columns=40").starts_with("q_columns: 40 is not a multiple of 16 below"));
+  CHECK(reason("head_dim=128", "q_columns=128").starts_with("q_columns: 128 is not a multiple of 16 below head_dim"));
+  CHECK(reason("head_dim=128", "q=registers,q_columns=64").starts_with("q_columns: all of Q is in registers"));
+  const auto columns = [](const char* problem) {
+    std::set<int> found;
+    for (const Config& c : candidates(kArch, parse_problem(problem))) found.insert(c.q_columns);
+    return found;
+  };
+  CHECK(columns("head_dim=64") == std::set<int>{0});
+  CHECK(columns("head_dim=128,causal=1") == std::set<int>{0});
+  CHECK(columns("head_dim=128") == std::set<int>{0, 32, 64});
+  CHECK(columns("head_dim=192") == std::set<int>{0, 64, 96});
+  CHECK(columns("head_dim=256") == std::set<int>{0, 64, 96, 128});
+  const Problem p = parse_problem("head_dim=256,heads=8");
+  const auto cost = [&](const char* config) { return estimate(kArch, p, parse_config(config)); };
+  CHECK(cost("block_n=64,q_columns=128").total < cost("block_n=64").total);
+  CHECK(cost("block_n=64,q_columns=128").shared_memory < cost("block_n=64").shared_memory);
+}
+
 TEST_CASE("every head dim has candidates and a default") {
   for (int d = 8; d <= 256; d += 8)
     for (bool causal : {false, true}) {

@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(Fixture, "what spills, is wrong, hangs or crashes never wins a
   gpu.gate = [](const Config& c) { return c.block_n == 64 ? TrialStatus::wrong : TrialStatus::ok; };
   gpu.check = [](const Config& c) { return c.block_n == 80 ? TrialStatus::timeout : TrialStatus::ok; };
   gpu.race = [](const Config& c) { return c.ping_pong ? TrialStatus::crashed : TrialStatus::ok; };
-  request.max_candidates = 100;
+  request.max_candidates = 400;
   const Report report = tune();
   const ProblemReport& p = report.problems[0];
   REQUIRE(p.winner);
@@ -403,7 +403,7 @@ TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime 
   const Report report = tune();
   CHECK(report.problems[0].outcome == Outcome::tuned);
   REQUIRE(report.problems[0].sustained);
-  CHECK(gpu.options.back().run_seconds == doctest::Approx(0.2));
+  CHECK(gpu.options.back().run_seconds == options_for(Round::sustained, 1e-3).run_seconds);
   CHECK(store.winner(plan_key(problem))->regime == kSustained);
   const int races = gpu.races;
   CHECK(tune().problems[0].outcome == Outcome::known);
