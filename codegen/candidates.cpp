@@ -64,7 +64,7 @@ std::vector<int> q_columns(const Problem& p, const Buffering& buffering, int con
   if (p.head_dim > 192) return block_n <= 64 ? std::vector<int>{0, 64, 96, 128} : std::vector<int>{0};
   if (p.head_dim > 128) return {0, 64, 96};
   // Causal kernels of this width want narrower blocks, beside which there is room for all of Q.
-  if (p.head_dim > 96 && block_n >= 144 && !p.causal) return {0, 32, 64};
+  if (p.head_dim > 96 && block_n >= 144 && block_n <= 176 && !p.causal) return {0, 32, 64};
   return {0};
 }
 

@@ -91,6 +91,8 @@ class ConsumerPrinter {
       out_.line("  ldmatrix_x4(shared + kSharedQ + buffer_q * kQBytes + warpgroup * (kQkChunks * 64 * 128) +");
       out_.line("                  swizzled(64, matrix_row, 2 * step + (lane >> 4)),");
       out_.line("              q[4 * step], q[4 * step + 1], q[4 * step + 2], q[4 * step + 3]);");
+      // Q's buffer is given back by one thread for all.
+      if (q_in_shared()) out_.line("barrier_sync(8 + warpgroup, 128);  // every warp has read its rows");
     }
   }
   void next_q_buffer() {

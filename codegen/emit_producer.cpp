@@ -5,18 +5,20 @@ namespace {
 
 void emit_load_block(Writer& out, bool cluster) {
   out.line(
-      "// One K or V block into its ring: wait until the consumers left the stage, announce the bytes, copy by "
-      "chunks.");
+      "// K or V block number `loaded` into its ring: wait until the consumers left the stage, announce the bytes, "
+      "copy "
+      "by chunks.");
   out.line("template <int kChunks>");
   out.open(
-      "ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, int& stage, "
-      "int& phase,\n                              int row, int head, int batch) {");
+      "ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, "
+      "int loaded,\n                              int row, int head, int batch) {");
   out.line("constexpr int kBytes = kChunks * kBlockN * 128;");
+  out.line("const int stage = loaded % kStages, phase = 1 ^ (loaded / kStages & 1);");
   if (cluster)
     out.line("const int share = cluster_rank() * (kBlockN / kCluster);  // rows of it that this thread block loads");
   out.line("mbarrier_wait(empty + 8 * stage, phase);");
   out.line("mbarrier_arrive_expect_tx(full + 8 * stage, kBytes);");
-  out.line("#pragma unroll");
+  out.line("#pragma unroll 1");
   out.line("for (int chunk = 0; chunk < kChunks; chunk++)");
   if (cluster) {
     out.line(
@@ -28,22 +30,18 @@ void emit_load_block(Writer& out, bool cluster) {
         "head, batch,");
     out.line("                   kEvictLast);");
   }
-  out.open("if (++stage == kStages) {");
-  out.line("stage = 0;");
-  out.line("phase ^= 1;");
-  out.close();
   out.close();
   out.line("");
 }
 
 void emit_load_q(Writer& out, const KernelSpec& spec) {
   const Config& c = spec.config;
-  out.line("// Q of a tile, and with it the tile itself through the ring of slots. m = -1 ends the consumers.");
-  out.open(
-      "ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& tile, int& buffer, int& phase, "
-      "int& slot) {");
+  out.line(
+      "// Q of tile number `taken`, and with it the tile itself through the ring of slots. m = -1 ends the consumers.");
+  out.open("ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& tile, int taken) {");
+  out.line("const int buffer = taken % kQBuffers, phase = 1 ^ (taken / kQBuffers & 1);");
   out.line("mbarrier_wait(shared + kQEmpty + 8 * buffer, phase);");
-  out.line("st_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);");
+  out.line("st_shared_v4(shared + kSlots + 16 * (taken & 3), tile.m, tile.head, tile.batch, tile.blocks);");
   if (c.grid != Grid::plain) {
     out.open("if (tile.m < 0) {");
     out.line("mbarrier_arrive(shared + kQFull + 8 * buffer);");
@@ -51,7 +49,7 @@ void emit_load_q(Writer& out, const KernelSpec& spec) {
     out.close();
   }
   out.line("mbarrier_arrive_expect_tx(shared + kQFull + 8 * buffer, kQBytes);");
-  out.line("#pragma unroll 1");
+  out.line("#pragma unroll");
   out.line("for (int part = 0; part < kConsumers; part++)");
   out.line("  for (int chunk = 0; chunk < kQkChunks; chunk++)");
   out.line(
@@ -60,21 +58,13 @@ void emit_load_q(Writer& out, const KernelSpec& spec) {
       "                     shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, "
       "tile.batch,");
   out.line("                     kEvictFirst);");
-  if (c.q_buffers > 1) {
-    out.open("if (++buffer == kQBuffers) {");
-    out.line("buffer = 0;");
-    out.line("phase ^= 1;");
-    out.close();
-  } else {
-    out.line("phase ^= 1;");
-  }
   out.close();
   out.line("");
 }
 
 void emit_tile_at(Writer& out, const KernelSpec& spec) {
   const bool swaps = spec.config.swaps_tiles(spec.causal);
-  if (swaps) out.line("// The `taken`-th tile of this thread block.");
+  if (swaps) out.line("// Number `taken` of this thread block's.");
   out.open(fmt::format("ATTUNE_DEVICE Tile tile_at(int index, {}const ForwardParams& params) {{",
                        swaps ? "int taken, " : ""));
   if (spec.config.grid != Grid::plain) out.line("if (index >= params.total_tiles) return Tile{-1, 0, 0, 0};");
@@ -94,12 +84,11 @@ void emit_tile_at(Writer& out, const KernelSpec& spec) {
   out.line("");
 }
 
-void load_line(Writer& out, const char* which, std::string_view block) {
+// `number`: of the block in its ring, by those of K.
+void load_line(Writer& out, const char* which, std::string_view number, std::string_view block) {
   const bool k = which[0] == 'k';
-  out.line(
-      "load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, stage_{1}, "
-      "phase_{1},",
-      k ? "kQk" : "kV", which, k ? "K" : "V");
+  out.line("load_block<{0}Chunks>(map_{1}, shared + kShared{2}, shared + k{2}Full, shared + k{2}Empty, {3},",
+           k ? "kQk" : "kV", which, k ? "K" : "V", number);
   out.line("                      {} * kBlockN, kv_head, tile.batch);", block);
 }
 
@@ -108,19 +97,18 @@ void emit_begin(Writer& out, const KernelSpec& spec) {
   out.open(
       "ATTUNE_DEVICE void begin(const TensorMap* map_q, const TensorMap* map_k, const ForwardParams& params,\n"
       "                         uint32_t shared) {");
-  out.line("int stage_k = 0, phase_k = 1, buffer_q = 0, phase_q = 1, slot = 0;");
   out.line("const Tile tile = tile_at(blockIdx.x, params);");
-  out.line("load_q(map_q, shared, tile, buffer_q, phase_q, slot);");
+  out.line("load_q(map_q, shared, tile, 0);");
   if (spec.config.grid != Grid::plain) out.line("if (tile.m < 0) return;");
   out.line("const int kv_head = tile.head / params.group;");
-  load_line(out, "k", "(tile.blocks - 1)");
+  load_line(out, "k", "0", "(tile.blocks - 1)");
   out.close();
   out.line("");
 }
 
 void emit_claims(Writer& out) {
   out.line("// The first thread block of a cluster claims a tile for all of it, and tells the others its index.");
-  out.open("ATTUNE_DEVICE void tell_claim(uint32_t shared, int index, int claim) {");
+  out.open("ATTUNE_DEVICE void tell_claim(uint32_t shared, int index, uint32_t claim) {");
   out.line("const uint32_t place = claim % kClaimPlaces, from = shared + kClaims + 16 * place;");
   out.line("st_shared_v4(from, index, 0, 0, 0);");
   out.line("fence_proxy_async();");
@@ -128,10 +116,13 @@ void emit_claims(Writer& out) {
   out.line("  bulk_copy_at(address_at(from, rank), from, 16, address_at(shared + kToldClaim + 8 * place, rank));");
   out.close();
   out.line("");
-  out.open("ATTUNE_DEVICE int told_claim(uint32_t shared, int claim) {");
+  out.line("// The first one finds it where it put it.");
+  out.open("ATTUNE_DEVICE int told_claim(uint32_t shared, uint32_t claim) {");
   out.line("const uint32_t place = claim % kClaimPlaces, told = shared + kToldClaim + 8 * place;");
+  out.open("if (cluster_rank() != 0) {");
   out.line("mbarrier_arrive_expect_tx(told, 16);");
   out.line("mbarrier_wait(told, claim / kClaimPlaces & 1);");
+  out.close();
   out.line("int index, unused[3];");
   out.line("ld_shared_v4(shared + kClaims + 16 * place, index, unused[0], unused[1], unused[2]);");
   out.line("return index;");
@@ -154,26 +145,23 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   out.open(
       "ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,\n"
       "                           const ForwardParams& params, uint32_t shared) {");
+  // Few variables: beside consumers of 240 registers there are 24. Of V as many blocks are loaded as of K, a little
+  // later.
   if (c.early_copies) {
     out.line("// Behind begin().");
-    out.line("int stage_k = 1 % kStages, phase_k = {}, stage_v = 0, phase_v = 1;", c.stages > 1 ? 1 : 0);
-    if (many_tiles) {
-      out.line("int buffer_q = 1 % kQBuffers, phase_q = {}, slot = 1;", c.q_buffers > 1 ? 1 : 0);
-      out.line("bool begun = true;  // Q and the first block of K of this tile have been asked for");
-    }
+    out.line("int loaded = 1{};", many_tiles ? ", taken = 1" : "");
+    if (many_tiles) out.line("bool begun = true;  // Q and the first block of K of this tile have been asked for");
   } else {
-    out.line("int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;");
+    out.line("int loaded = 0, taken = 0;");
   }
-  const char* load_q = "load_q(map_q, shared, {}, buffer_q, phase_q, slot);";
-  const auto load = [&](const char* which, std::string_view block) { load_line(out, which, block); };
+  const char* load_q = "load_q(map_q, shared, {}, taken++);";
+  const auto load_k = [&](std::string_view block) { load_line(out, "k", "loaded++", block); };
+  const auto load_v = [&](std::string_view number, std::string_view block) { load_line(out, "v", number, block); };
   const std::string worker = c.cluster > 1 ? "blockIdx.x / kCluster" : "blockIdx.x";
   const std::string workers = c.cluster > 1 ? "gridDim.x / kCluster" : "gridDim.x";
   // A causal tile is no longer than the one before. There and back, so that nobody always has the longer ones.
   const bool back = c.grid == Grid::persistent && spec.causal;
-  if (c.tells_claims()) out.line("const int rank = cluster_rank();");
-  if (c.tells_claims()) out.line("int claim = 0;");
-  const char* taken = c.swaps_tiles(spec.causal) ? "taken++, " : "";
-  if (c.swaps_tiles(spec.causal)) out.line("int taken = 0;");
+  const char* taken = c.swaps_tiles(spec.causal) ? "taken, " : "";
   out.line("Tile tile = tile_at({}, {}params);", worker, taken);
   if (c.q_ahead && !c.early_copies) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   if (many_tiles) {
@@ -188,15 +176,15 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
     } else if (c.grid == Grid::persistent) {
       out.line("index += {};", workers);
     } else if (c.tells_claims()) {
-      out.line("int index = 0;");
-      out.line("if (rank == 0) index = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
+      out.line("int claimed = -1;  // and not told yet");
+      out.line("if (cluster_rank() == 0) claimed = atomicAdd(params.counter, 1u) + gridDim.x / kCluster;");
     } else {
       out.line("const int index = atomicAdd(params.counter, 1u) + gridDim.x;");
     }
   }
   out.line("const int kv_head = tile.head / params.group;");
   const auto load_first = [&] {
-    load("k", "(tile.blocks - 1)");
+    load_k("(tile.blocks - 1)");
     if (!c.q_ahead) out.line("{}", fmt::format(fmt::runtime(load_q), "tile"));
   };
   if (!c.early_copies) {
@@ -209,9 +197,7 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   }
   // Where the next tile is asked for: the only place that a pass through the loop comes to.
   const auto next_tile = [&](const char* into) {
-    if (c.tells_claims()) out.line("if (rank != 0) index = told_claim(shared, claim);");
-    if (c.tells_claims()) out.line("claim++;");
-    out.line("{} = tile_at(index, {}params);", into, taken);
+    out.line("{} = tile_at({}, {}params);", into, c.tells_claims() ? "told_claim(shared, taken - 1)" : "index", taken);
   };
   if (c.q_ahead) {
     out.line("Tile next;");
@@ -219,21 +205,27 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   }
   out.line("#pragma unroll 1");
   out.open("for (int n = tile.blocks - 2; n >= 0; --n) {");
-  if (loads_v_first(schedule)) load("v", "(n + 1)");
-  load("k", "n");
-  if (!loads_v_first(schedule)) load("v", "(n + 1)");
+  if (loads_v_first(schedule)) load_v("loaded - 1", "(n + 1)");
+  load_k("n");
+  if (!loads_v_first(schedule)) load_v("loaded - 2", "(n + 1)");
   // Told once the counter has had time to answer, asked for once the telling has had time to arrive.
-  if (c.tells_claims()) out.line("if (rank == 0 && n == tile.blocks - 2) tell_claim(shared, index, claim);");
+  const auto tell = [&] {
+    out.open("if (claimed >= 0) {");
+    out.line("tell_claim(shared, claimed, taken - 1);");
+    out.line("claimed = -1;");
+    out.close();
+  };
+  if (c.tells_claims()) tell();
   if (c.q_ahead) {
-    out.open(c.tells_claims() ? "if (!ahead && n + 2 + rank <= tile.blocks) {" : "if (!ahead) {");
+    out.open(c.tells_claims() ? "if (!ahead && n + 2 + cluster_rank() <= tile.blocks) {" : "if (!ahead) {");
     next_tile("next");
     out.line("{}", fmt::format(fmt::runtime(load_q), "next"));
     out.line("ahead = true;");
     out.close();
   }
   out.close();
-  if (c.tells_claims()) out.line("if (rank == 0 && tile.blocks == 1) tell_claim(shared, index, claim);");
-  load("v", "0");
+  if (c.tells_claims()) tell();
+  load_v("loaded - 1", "0");
   if (c.q_ahead) {
     out.open("if (!ahead) {");
     next_tile("next");
@@ -250,13 +242,14 @@ void emit_producer(Writer& out, const KernelSpec& spec, const Schedule& schedule
   }
   if (c.cluster > 1) {
     out.line("// The others arrive at the barriers of this thread block until they have read the last blocks.");
-    out.open("for (int i = 0; i < kStages; i++) {");
-    out.line("mbarrier_wait(shared + kKEmpty + 8 * i, i >= stage_k ? phase_k : phase_k ^ 1);");
-    out.line("mbarrier_wait(shared + kVEmpty + 8 * i, i >= stage_v ? phase_v : phase_v ^ 1);");
+    out.open("for (int i = 0; i < kStages; i++, loaded++) {");
+    out.line("const int stage = loaded % kStages, phase = 1 ^ (loaded / kStages & 1);");
+    out.line("mbarrier_wait(shared + kKEmpty + 8 * stage, phase);");
+    out.line("mbarrier_wait(shared + kVEmpty + 8 * stage, phase);");
     out.close();
   }
   if (c.tells_claims()) {
-    out.open("if (rank != 0) {");
+    out.open("if (cluster_rank() != 0) {");
     out.line("mbarrier_arrive_at(shared + kReadClaims, 0);");
     out.line("return;");
     out.close();

@@ -13,7 +13,7 @@ namespace attune::codegen {
 namespace {
 
 // Raised whenever the emitter prints something else for the same spec and templates.
-constexpr const char* kEmitterVersion = "5";
+constexpr const char* kEmitterVersion = "6";
 
 constexpr std::string_view kNeeds = "// needs:";
 
@@ -130,7 +130,7 @@ void emit_constants(Writer& out, const KernelSpec& spec) {
 void emit_kernel(Writer& out, const KernelSpec& spec, bool two_consumers) {
   const Config& c = spec.config;
   const LaunchShape shape = launch_shape(spec);
-  const RegisterSplit registers = register_split(c);
+  const RegisterSplit registers = register_split(spec);
   // Q is released by each warp once its fragments are in registers, else by each warpgroup once it is done with it.
   const bool q_by_warp = c.moves_q();
   const bool speculates = c.softmax != Softmax::exact;

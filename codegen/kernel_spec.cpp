@@ -181,11 +181,18 @@ int q_steps_in_registers(const KernelSpec& spec) {
   return (spec.config.q == QSource::registers ? spec.head_dim + 15 : spec.config.q_columns) / 16;
 }
 
-RegisterSplit register_split(const Config& c) {
-  switch (c.consumers) {
+int registers_needed(const KernelSpec& spec) {
+  const int scores = spec.config.block_n / 2, packed = spec.config.block_n / 4, output = spec.head_dim_v / 2;
+  return scores + packed + output + 4 * q_steps_in_registers(spec) + 20;
+}
+
+RegisterSplit register_split(const KernelSpec& spec) {
+  switch (spec.config.consumers) {
     case 1: return {56, 256};
     case 2:
-      return c.grid == Grid::dynamic ? RegisterSplit{40, 232} : RegisterSplit{24, 240};  // 24 spills with a counter
+      // A producer that claims tiles gets by with 24 if it must, and spills where it asks for the next Q ahead, too.
+      return spec.config.grid == Grid::dynamic && registers_needed(spec) <= 224 ? RegisterSplit{40, 232}
+                                                                                : RegisterSplit{24, 240};
     default: return {32, 160};
   }
 }

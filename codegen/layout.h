@@ -24,7 +24,9 @@ SharedLayout layout_of(const KernelSpec& spec);
 struct RegisterSplit {
   int producer = 0, consumer = 0;
 };
-RegisterSplit register_split(const Config& config);
+RegisterSplit register_split(const KernelSpec& spec);
+/// By a consumer thread: an estimate.
+int registers_needed(const KernelSpec& spec);
 /// k-steps (of 16 columns) of QK whose share of Q is kept in registers.
 int q_steps_in_registers(const KernelSpec& spec);
 

@@ -91,10 +91,7 @@ Reason shared_memory(const Arch& arch, const KernelSpec& s) {
 
 // An estimate, and so a soft rule: what it lets through is still checked for spills after compiling.
 Reason registers(const Arch&, const KernelSpec& s) {
-  const Config& c = s.config;
-  const int scores = c.block_n / 2, packed = c.block_n / 4, output = s.head_dim_v / 2;
-  const int needed = scores + packed + output + 4 * q_steps_in_registers(s) + 20;
-  const int available = register_split(c).consumer;
+  const int needed = registers_needed(s), available = register_split(s).consumer;
   if (needed > available) return fmt::format("registers: about {} a thread needed, {} available", needed, available);
   return {};
 }

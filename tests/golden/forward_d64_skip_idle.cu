@@ -102,75 +102,69 @@ ATTUNE_DEVICE Tile tile_at(int index, const ForwardParams& params) {
   return tile;
 }
 
-// Q of a tile, and with it the tile itself through the ring of slots. m = -1 ends the consumers.
-ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& tile, int& buffer, int& phase, int& slot) {
+// Q of tile number `taken`, and with it the tile itself through the ring of slots. m = -1 ends the consumers.
+ATTUNE_DEVICE void load_q(const TensorMap* map_q, uint32_t shared, const Tile& tile, int taken) {
+  const int buffer = taken % kQBuffers, phase = 1 ^ (taken / kQBuffers & 1);
   mbarrier_wait(shared + kQEmpty + 8 * buffer, phase);
-  st_shared_v4(shared + kSlots + 16 * (slot++ & 3), tile.m, tile.head, tile.batch, tile.blocks);
+  st_shared_v4(shared + kSlots + 16 * (taken & 3), tile.m, tile.head, tile.batch, tile.blocks);
   if (tile.m < 0) {
     mbarrier_arrive(shared + kQFull + 8 * buffer);
     return;
   }
   mbarrier_arrive_expect_tx(shared + kQFull + 8 * buffer, kQBytes);
-  #pragma unroll 1
+  #pragma unroll
   for (int part = 0; part < kConsumers; part++)
     for (int chunk = 0; chunk < kQkChunks; chunk++)
       bulk_tensor_load(shared + kSharedQ + buffer * kQBytes + (part * kQkChunks + chunk) * (64 * 128), map_q,
                        shared + kQFull + 8 * buffer, chunk * 64, tile.m * kBlockM + part * 64, tile.head, tile.batch,
                        kEvictFirst);
-  if (++buffer == kQBuffers) {
-    buffer = 0;
-    phase ^= 1;
-  }
 }
 
-// One K or V block into its ring: wait until the consumers left the stage, announce the bytes, copy by chunks.
+// K or V block number `loaded` into its ring: wait until the consumers left the stage, announce the bytes, copy by chunks.
 template <int kChunks>
-ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, int& stage, int& phase,
+ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, int loaded,
                               int row, int head, int batch) {
   constexpr int kBytes = kChunks * kBlockN * 128;
+  const int stage = loaded % kStages, phase = 1 ^ (loaded / kStages & 1);
   mbarrier_wait(empty + 8 * stage, phase);
   mbarrier_arrive_expect_tx(full + 8 * stage, kBytes);
-  #pragma unroll
+  #pragma unroll 1
   for (int chunk = 0; chunk < kChunks; chunk++)
     bulk_tensor_load(ring + stage * kBytes + chunk * (kBlockN * 128), map, full + 8 * stage, chunk * 64, row, head, batch,
                      kEvictLast);
-  if (++stage == kStages) {
-    stage = 0;
-    phase ^= 1;
-  }
 }
 
 // Producer: one thread walks the tiles and keeps the rings full, in the order in which the consumers read.
 ATTUNE_DEVICE void produce(const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,
                            const ForwardParams& params, uint32_t shared) {
-  int stage_k = 0, phase_k = 1, stage_v = 0, phase_v = 1, buffer_q = 0, phase_q = 1, slot = 0;
+  int loaded = 0, taken = 0;
   Tile tile = tile_at(blockIdx.x, params);
-  load_q(map_q, shared, tile, buffer_q, phase_q, slot);
+  load_q(map_q, shared, tile, taken++);
   #pragma unroll 1
   while (tile.m >= 0) {
     const int index = atomicAdd(params.counter, 1u) + gridDim.x;
     const int kv_head = tile.head / params.group;
-    load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, stage_k, phase_k,
+    load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, loaded++,
                           (tile.blocks - 1) * kBlockN, kv_head, tile.batch);
     Tile next;
     bool ahead = false;  // whether Q of the next tile is on its way
     #pragma unroll 1
     for (int n = tile.blocks - 2; n >= 0; --n) {
-      load_block<kVChunks>(map_v, shared + kSharedV, shared + kVFull, shared + kVEmpty, stage_v, phase_v,
+      load_block<kVChunks>(map_v, shared + kSharedV, shared + kVFull, shared + kVEmpty, loaded - 1,
                             (n + 1) * kBlockN, kv_head, tile.batch);
-      load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, stage_k, phase_k,
+      load_block<kQkChunks>(map_k, shared + kSharedK, shared + kKFull, shared + kKEmpty, loaded++,
                             n * kBlockN, kv_head, tile.batch);
       if (!ahead) {
         next = tile_at(index, params);
-        load_q(map_q, shared, next, buffer_q, phase_q, slot);
+        load_q(map_q, shared, next, taken++);
         ahead = true;
       }
     }
-    load_block<kVChunks>(map_v, shared + kSharedV, shared + kVFull, shared + kVEmpty, stage_v, phase_v,
+    load_block<kVChunks>(map_v, shared + kSharedV, shared + kVFull, shared + kVEmpty, loaded - 1,
                           0 * kBlockN, kv_head, tile.batch);
     if (!ahead) {
       next = tile_at(index, params);
-      load_q(map_q, shared, next, buffer_q, phase_q, slot);
+      load_q(map_q, shared, next, taken++);
     }
     tile = next;
   }
