@@ -6,8 +6,7 @@ namespace {
 void emit_load_block(Writer& out, bool cluster) {
   out.line(
       "// K or V block number `loaded` into its ring: wait until the consumers left the stage, announce the bytes, "
-      "copy "
-      "by chunks.");
+      "copy by chunks.");
   out.line("template <int kChunks>");
   out.open(
       "ATTUNE_DEVICE void load_block(const TensorMap* map, uint32_t ring, uint32_t full, uint32_t empty, "

@@ -427,6 +427,23 @@ TEST_CASE_FIXTURE(Fixture, "sustained: a kind of tile that is behind in bursts i
   CHECK(loaded.winner->config == store.winner(plan_key(problem))->config);  // what is reported is what is served
 }
 
+TEST_CASE_FIXTURE(Fixture, "sustained: what is too slow for the finals of bursts can win under load") {
+  const Config guess = codegen::default_config(runtime::arch_of(gpu.properties), problem);
+  const auto other = [&](const Config& c) { return c.softmax != guess.softmax; };
+  gpu.seconds = [&](const Problem&, const Config& c) {
+    const bool loaded = !gpu.options.empty() && gpu.options.back().run_seconds > 0;
+    return !other(c) ? 1e-3 : loaded ? 0.9e-3 : 1.05e-3;
+  };
+  request.max_candidates = 24;  // all of them are left after the first round
+  CHECK_FALSE(other(codegen::parse_config(tune().problems[0].winner->config)));
+  request.force = request.sustained = true;
+  CHECK(other(codegen::parse_config(tune().problems[0].winner->config)));
+  std::vector<int> turns;  // of the rounds under load
+  for (const tuner::RaceOptions& o : gpu.options)
+    if (o.run_seconds > 0) turns.push_back(o.turns);
+  CHECK(turns == std::vector<int>{3, 12});
+}
+
 TEST_CASE_FIXTURE(Fixture, "sustained: each regime has its own incumbent, which a tie does not unseat") {
   gpu.seconds = [](const Problem&, const Config& c) { return c.block_n == 64 ? 1e-3 : 1.2e-3; };
   const std::string burst = tune().problems[0].winner->config;
