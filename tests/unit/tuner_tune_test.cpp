@@ -403,7 +403,7 @@ TEST_CASE_FIXTURE(Fixture, "sustained: the finalists run again, and that regime 
   const Report report = tune();
   CHECK(report.problems[0].outcome == Outcome::tuned);
   REQUIRE(report.problems[0].sustained);
-  CHECK(gpu.options.back().run_seconds == options_for(Round::sustained, 1e-3).run_seconds);
+  CHECK(gpu.options.back().run_seconds >= 0.05);  // what it takes to settle
   CHECK(store.winner(plan_key(problem))->regime == kSustained);
   const int races = gpu.races;
   CHECK(tune().problems[0].outcome == Outcome::known);
